@@ -1,0 +1,47 @@
+"""What one optimiser step consumes: sequences, their views, and the constants an objective needs."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from torch import Tensor
+
+from dare.types import Rows, Sequences, Views
+
+
+@dataclass(frozen=True)
+class Batch(Rows):
+    """Rows of one update. ``counted_BT`` positions that enter the loss; the rest is set for RL only.
+
+    ``old_BKT`` and ``reference_BKT`` are token log-probabilities of the behaviour and the reference policy on the very
+    same views; ``advantage_B`` one credit per row.
+    """
+
+    seqs: Sequences
+    views: Views
+    counted_BT: Tensor
+    old_BKT: Tensor | None = None
+    reference_BKT: Tensor | None = None
+    advantage_B: Tensor | None = None
+
+    def __len__(self) -> int:
+        return len(self.seqs.ids_BT)
+
+    def select(self, index: Tensor | slice) -> "Batch":
+        """Return the rows named by ``index``."""
+        return replace(super().select(index), seqs=self.seqs.select(index), views=self.views.select(index))
+
+    def split(self, rows: int) -> Iterator["Batch"]:
+        """Cut into micro-batches of at most ``rows`` rows, each trimmed to its own longest sequence."""
+        for start in range(0, len(self), rows):
+            yield self.select(slice(start, start + rows)).trim()
+
+    def trim(self) -> "Batch":
+        """Drop the columns that are padding in every row."""
+        width = int(self.seqs.lengths_B.max())
+        views = Views(*(x[..., :width] for x in (self.views.masked_BKT, self.views.weight_BKT, self.views.rate_BKT)))
+        cut = {
+            name: value[..., :width]
+            for name in ("counted_BT", "old_BKT", "reference_BKT")
+            if (value := getattr(self, name)) is not None
+        }
+        return replace(self, seqs=self.seqs.trim(), views=views, **cut)

@@ -1,0 +1,106 @@
+"""From a task's settings to tokenised rows, and from rows to padded sequences."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+
+from dare.data.config import TaskConfig
+from dare.data.parquet import read_examples
+from dare.data.tasks import TASKS
+from dare.errors import DareError, nearest
+from dare.models.base import ModelSpec
+from dare.models.tokenizer import PreTrainedTokenizerBase, encode_answer, encode_prompt
+from dare.types import Example, Sequences
+
+Split = Literal["train", "test"]
+
+
+@dataclass(frozen=True)
+class Item:
+    """A tokenised row; ``index`` is its number in the source and part of its noise key."""
+
+    index: int
+    example: Example
+    prompt_ids: list[int]
+    answer_ids: list[int]
+
+
+@dataclass(frozen=True)
+class Items:
+    """Rows that fit, and the number of rows left out because they were too long or had no ground truth."""
+
+    rows: list[Item]
+    dropped: int
+
+
+def load_examples(task: TaskConfig, split: Split) -> list[Example]:
+    """Read or generate one split; a name without a file suffix is an embedded task."""
+    source = task.train if split == "train" else task.test or task.train
+    count = task.train_count if split == "train" else task.test_count
+    if source in TASKS:
+        return TASKS[source](count, task.seed, split)
+    if "." not in source:
+        raise DareError(f"task.{split}={source!r} is no embedded task ({nearest(source, TASKS)}) and no .parquet or .jsonl file")
+    columns = {"question_column": task.question_column, "answer_column": task.answer_column}
+    return read_examples(task.root / source, limit=count, drop_ungraded=True, **columns)
+
+
+def load_items(
+    task: TaskConfig, split: Split, tokenizer: PreTrainedTokenizerBase, spec: ModelSpec, response_tokens: int
+) -> Items:
+    """Tokenise one split and leave out (or refuse) rows longer than ``task.max_prompt_tokens`` or the model's context."""
+    limit = min(task.max_prompt_tokens, spec.context - response_tokens)
+    rows = []
+    examples = load_examples(task, split)
+    for index, example in enumerate(examples):
+        prompt_ids = encode_prompt(tokenizer, example.prompt)
+        answer_ids = encode_answer(tokenizer, example.answer) if example.answer is not None else []
+        fits = len(prompt_ids) <= limit and len(answer_ids) < response_tokens
+        if fits:
+            rows.append(Item(index, example, prompt_ids, answer_ids))
+        elif task.overlong == "error":
+            raise DareError(_too_long(task, split, index, len(prompt_ids), limit, len(answer_ids), response_tokens))
+    if not rows:
+        raise DareError(
+            f"task.{split}: none of the {len(examples)} rows fits {limit} prompt and {response_tokens} response tokens; "
+            "raise task.max_prompt_tokens or decoding.max_new_tokens"
+        )
+    return Items(rows, len(examples) - len(rows))
+
+
+def answer_sequences(rows: Sequence[Item], spec: ModelSpec, padding: str, canvas: int, block_size: int) -> Sequences:
+    """Join prompts and answers. Every answer ends in EOS; ``padding`` says how far EOS goes on as answer tokens:
+    "none", "one_block" (to the end of the block of ``block_size``) or "to_length" (to ``canvas`` tokens).
+    """
+    eos = spec.eos_ids[0]
+    rows_ids, prompt_lengths = [], []
+    for item in rows:
+        offset = len(item.prompt_ids) if spec.attention == "block_causal" else 0
+        length = len(item.answer_ids) + 1
+        if padding == "one_block":
+            length = -(-(offset + length) // block_size) * block_size - offset
+        elif padding == "to_length":
+            length = canvas
+        rows_ids.append(item.prompt_ids + item.answer_ids + [eos] * (length - len(item.answer_ids)))
+        prompt_lengths.append(len(item.prompt_ids))
+    return pad(rows_ids, prompt_lengths, spec.pad_id)
+
+
+def pad(rows_ids: Sequence[Sequence[int]], prompt_lengths: Sequence[int], pad_id: int) -> Sequences:
+    """Right-pad rows of token ids into ``Sequences``; what follows the prompt is the response."""
+    lengths_B, prompt_B = torch.tensor([len(ids) for ids in rows_ids]), torch.tensor(prompt_lengths)
+    ids_BT = torch.full((len(rows_ids), int(lengths_B.max())), pad_id)
+    for row, ids in zip(ids_BT, rows_ids, strict=True):
+        row[: len(ids)] = torch.tensor(ids)
+    position_T = torch.arange(ids_BT.shape[1])
+    response_BT = (position_T >= prompt_B[:, None]) & (position_T < lengths_B[:, None])
+    return Sequences(ids_BT, response_BT, lengths_B)
+
+
+def _too_long(task: TaskConfig, split: str, row: int, prompt: int, limit: int, answer: int, room: int) -> str:
+    return (
+        f"task.{split} row {row}: prompt of {prompt} tokens (limit {limit}) or answer of {answer} tokens "
+        f"(limit {room - 1} and an end token); raise the limits or set task.overlong=drop"
+    )

@@ -1,0 +1,32 @@
+"""Optimiser state as safetensors and JSON: no pickle."""
+
+import json
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file, save_file
+
+from dare.errors import DareError
+
+_TENSORS, _COUNTERS = "optimizer.safetensors", "engine.json"
+
+
+def save_optimizer(folder: Path, optimizer: torch.optim.Optimizer, counters: dict[str, int]) -> None:
+    """Write every state tensor under ``PARAMETER_INDEX.NAME`` and the engine's counters."""
+    state = optimizer.state_dict()["state"]
+    tensors = {f"{i}.{name}": value for i, entry in state.items() for name, value in entry.items()}
+    save_file(tensors, folder / _TENSORS)
+    (folder / _COUNTERS).write_text(json.dumps(counters))
+
+
+def load_optimizer(folder: Path, optimizer: torch.optim.Optimizer) -> dict[str, int]:
+    """Restore the state tensors into ``optimizer`` and return the counters."""
+    if not (folder / _TENSORS).is_file():
+        raise DareError(f"{folder}: no {_TENSORS} there; only a checkpoint written by a training run can be resumed")
+    full = optimizer.state_dict()
+    state: dict[int, dict[str, torch.Tensor]] = {}
+    for key, value in load_file(folder / _TENSORS).items():
+        index, _, name = key.partition(".")
+        state.setdefault(int(index), {})[name] = value
+    optimizer.load_state_dict({**full, "state": state})
+    return json.loads((folder / _COUNTERS).read_text())

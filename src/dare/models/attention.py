@@ -1,0 +1,38 @@
+"""Who may attend to whom. One definition per layout, as boolean masks for scaled-dot-product attention."""
+
+import torch
+from torch import Tensor
+
+
+def full_mask(valid_NT: Tensor) -> Tensor | None:
+    """Every query sees every valid key: ``[N, 1, 1, T]``, or None when nothing is padded."""
+    return None if bool(valid_NT.all()) else valid_NT[:, None, None, :]
+
+
+def block_causal_mask(valid_NT: Tensor, block_size: int) -> Tensor:
+    """Query q sees valid key k iff block(k) <= block(q): ``[N, 1, T, T]``.
+
+    The diagonal is always open so that a padded query has a key and its softmax stays finite.
+    """
+    block_T = torch.arange(valid_NT.shape[1], device=valid_NT.device) // block_size
+    return _with_padding(block_T[:, None] >= block_T[None, :], valid_NT)
+
+
+def noised_clean_mask(valid_NT: Tensor, block_size: int) -> Tensor:
+    """The training layout [noised | clean] of block diffusion: ``[N, 1, 2T, 2T]`` (BD3-LM, arXiv 2503.09573).
+
+    noised sees noised of the same block and clean of strictly earlier blocks; clean sees clean block-causally; clean
+    never sees noised.
+    """
+    block_T = torch.arange(valid_NT.shape[1], device=valid_NT.device) // block_size
+    query, key = block_T[:, None], block_T[None, :]
+    noised = torch.cat([query == key, query > key], dim=1)
+    clean = torch.cat([torch.zeros_like(query == key), query >= key], dim=1)
+    return _with_padding(torch.cat([noised, clean]), torch.cat([valid_NT, valid_NT], dim=1))
+
+
+def _with_padding(allowed_TT: Tensor, valid_NT: Tensor) -> Tensor:
+    if not bool(valid_NT.all()):
+        diagonal_TT = torch.eye(allowed_TT.shape[0], dtype=torch.bool, device=allowed_TT.device)
+        return ((allowed_TT & valid_NT[:, None, :]) | diagonal_TT)[:, None]
+    return allowed_TT[None, None]

@@ -1,0 +1,128 @@
+"""The one decoder behind every family: RMSNorm, rotary attention, gated MLP; full or block-causal visibility."""
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from dare.models.attention import block_causal_mask, full_mask, noised_clean_mask
+from dare.models.base import ModelSpec
+
+
+@dataclass(frozen=True, kw_only=True)
+class Architecture:
+    """Sizes and constants of the decoder; a family's file derives it from ``config.json``."""
+
+    hidden_size: int
+    layers: int
+    heads: int
+    mlp_size: int
+    rope_theta: float
+    norm_eps: float = 1e-5
+    tied: bool = False
+
+    @property
+    def head_size(self) -> int:
+        """Width of one attention head."""
+        return self.hidden_size // self.heads
+
+
+class Attention(nn.Module):
+    """Multi-head attention with rotary positions."""
+
+    def __init__(self, arch: Architecture):
+        super().__init__()
+        self.arch = arch
+        for name in ("q", "k", "v", "o"):
+            setattr(self, name, nn.Linear(arch.hidden_size, arch.hidden_size, bias=False))
+
+    def forward(self, x_NTD: Tensor, rope: tuple[Tensor, Tensor], mask: Tensor | None) -> Tensor:
+        """Attend within each row under ``mask`` (True: may look)."""
+        shape = (*x_NTD.shape[:2], self.arch.heads, self.arch.head_size)
+        q, k, v = (getattr(self, name)(x_NTD).view(shape).transpose(1, 2) for name in ("q", "k", "v"))
+        mixed = F.scaled_dot_product_attention(rotate(q, rope), rotate(k, rope), v, attn_mask=mask)
+        return self.o(mixed.transpose(1, 2).flatten(2))
+
+
+class GatedMLP(nn.Module):
+    """SwiGLU feed-forward (arXiv 2002.05202)."""
+
+    def __init__(self, arch: Architecture):
+        super().__init__()
+        self.gate = nn.Linear(arch.hidden_size, arch.mlp_size, bias=False)
+        self.up = nn.Linear(arch.hidden_size, arch.mlp_size, bias=False)
+        self.down = nn.Linear(arch.mlp_size, arch.hidden_size, bias=False)
+
+    def forward(self, x_NTD: Tensor) -> Tensor:
+        """Apply position by position."""
+        return self.down(F.silu(self.gate(x_NTD)) * self.up(x_NTD))
+
+
+class Block(nn.Module):
+    """Pre-norm residual block."""
+
+    def __init__(self, arch: Architecture):
+        super().__init__()
+        self.attention_norm = nn.RMSNorm(arch.hidden_size, eps=arch.norm_eps)
+        self.attention = Attention(arch)
+        self.mlp_norm = nn.RMSNorm(arch.hidden_size, eps=arch.norm_eps)
+        self.mlp = GatedMLP(arch)
+
+    def forward(self, x_NTD: Tensor, rope: tuple[Tensor, Tensor], mask: Tensor | None) -> Tensor:
+        """Return the residual stream after attention and MLP."""
+        x_NTD = x_NTD + self.attention(self.attention_norm(x_NTD), rope, mask)
+        return x_NTD + self.mlp(self.mlp_norm(x_NTD))
+
+
+class Transformer(nn.Module):
+    """The decoder as a ``DiffusionLM``."""
+
+    def __init__(self, arch: Architecture, spec: ModelSpec):
+        super().__init__()
+        self.arch, self.spec = arch, spec
+        self.embed = nn.Embedding(spec.vocab_size, arch.hidden_size)
+        self.blocks = nn.ModuleList(Block(arch) for _ in range(arch.layers))
+        self.norm = nn.RMSNorm(arch.hidden_size, eps=arch.norm_eps)
+        if not arch.tied:
+            self.unembed = nn.Linear(arch.hidden_size, spec.vocab_size, bias=False)
+
+    def hidden(self, ids_NT: Tensor, lengths_N: Tensor, *, clean_NT: Tensor | None = None) -> Tensor:
+        """See ``DiffusionLM.hidden``; padding at or beyond ``lengths_N`` is never attended."""
+        width = ids_NT.shape[1]
+        positions_T = torch.arange(width, device=ids_NT.device)
+        mask = self._mask(positions_T < lengths_N[:, None], paired=clean_NT is not None)
+        if clean_NT is not None:
+            ids_NT, positions_T = torch.cat([ids_NT, clean_NT], dim=1), positions_T.repeat(2)
+        rope = rope_tables(positions_T, self.arch, self.embed.weight.dtype)
+        x_NTD = self.embed(ids_NT)
+        for block in self.blocks:
+            x_NTD = block(x_NTD, rope, mask)
+        return self.norm(x_NTD[:, :width])
+
+    def head(self, hidden_MD: Tensor) -> Tensor:
+        """See ``DiffusionLM.head``."""
+        return F.linear(hidden_MD, (self.embed if self.arch.tied else self.unembed).weight)
+
+    def _mask(self, valid_NT: Tensor, paired: bool) -> Tensor | None:
+        if self.spec.attention == "full":
+            return full_mask(valid_NT)
+        assert self.spec.block_size, "a block-causal spec names its block size"
+        build = noised_clean_mask if paired else block_causal_mask
+        return build(valid_NT, self.spec.block_size)
+
+
+def rope_tables(positions_T: Tensor, arch: Architecture, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Cosines and sines ``[T, head]`` of rotary positions (arXiv 2104.09864), computed in float32 or wider."""
+    wide = torch.promote_types(dtype, torch.float32)
+    exponent = torch.arange(0, arch.head_size, 2, device=positions_T.device, dtype=wide) / arch.head_size
+    angle = positions_T.to(wide)[:, None] / arch.rope_theta**exponent
+    angle = torch.cat([angle, angle], dim=-1)
+    return angle.cos(), angle.sin()
+
+
+def rotate(x: Tensor, rope: tuple[Tensor, Tensor]) -> Tensor:
+    """Rotate the two halves of each head (the GPT-NeoX pairing), in the tables' precision."""
+    cos, sin = rope
+    first, second = x.to(cos.dtype).chunk(2, dim=-1)
+    return (torch.cat([first, second], -1) * cos + torch.cat([-second, first], -1) * sin).to(x.dtype)

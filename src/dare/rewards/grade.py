@@ -1,0 +1,41 @@
+"""Apply weighted reward functions to completions; training and evaluation grade through this one function."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from dare.errors import DareError
+from dare.rewards.registry import DEFAULT_REWARD, reward
+from dare.types import Example
+
+
+@dataclass(frozen=True)
+class Grade:
+    """``total`` is the weighted sum; ``scores`` one entry per function; ``parsed`` False if any found no answer."""
+
+    total: float
+    scores: Mapping[str, float]
+    parsed: bool
+
+    @property
+    def correct(self) -> bool:
+        """True when every function gave full marks."""
+        return self.parsed and all(score >= 1.0 for score in self.scores.values())
+
+
+def grade(completions: Sequence[str], examples: Sequence[Example], weights: Mapping[str, float] | None) -> list[Grade]:
+    """Grade each completion against its row; ``weights`` None uses the usual reward of the row's data source."""
+    return [_grade(text, row, weights or _default(row)) for text, row in zip(completions, examples, strict=True)]
+
+
+def _grade(completion: str, example: Example, weights: Mapping[str, float]) -> Grade:
+    found = {name: reward(name)(completion, **example.columns) for name in weights}
+    scores = {name: score or 0.0 for name, score in found.items()}
+    total = sum(weights[name] * score for name, score in scores.items())
+    return Grade(total, scores, None not in found.values())
+
+
+def _default(example: Example) -> dict[str, float]:
+    source = example.columns.get("data_source")
+    if source not in DEFAULT_REWARD:
+        raise DareError(f"data_source {source!r} has no usual reward; set task.rewards, for example {{boxed: 1.0}}")
+    return {DEFAULT_REWARD[source]: 1.0}

@@ -1,0 +1,55 @@
+"""The typed settings of a training run. Each group is one YAML section."""
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, PositiveInt
+
+from dare.algorithms.registry import AnyAlgorithm
+from dare.config import Config
+from dare.data.config import TaskConfig
+from dare.decoding.config import DecodingConfig
+from dare.engines.config import EngineConfig, OptimConfig
+
+
+class ModelConfig(Config):
+    """``path`` a checkpoint folder, a run folder, or an embedded model: ``tiny:masked``, ``tiny:block``."""
+
+    path: str = "tiny:masked"
+
+
+class TrainConfig(Config):
+    """``batch`` rows (SFT) or prompts (RL) per step; ``save_every`` 0 saves at the end only; ``keep`` newest checkpoints."""
+
+    steps: PositiveInt = 100
+    batch: PositiveInt = 16
+    seed: int = Field(0, ge=0)
+    save_every: int = Field(0, ge=0)
+    keep: PositiveInt = 2
+
+
+class RunConfig(Config):
+    """What SFT and RL share. ``output`` is the run folder; ``resume`` continues from its newest checkpoint."""
+
+    output: Path
+    resume: bool = False
+    model: ModelConfig = ModelConfig()
+    task: TaskConfig = TaskConfig()
+    decoding: DecodingConfig = DecodingConfig()
+    engine: EngineConfig = EngineConfig()
+    optim: OptimConfig = OptimConfig()
+    train: TrainConfig = TrainConfig()
+
+
+class SFTConfig(RunConfig):
+    """``eos_padding`` how far EOS continues behind an answer as tokens to be learnt: "none", "one_block" (to the end of
+    its block) or "to_length" (``decoding.max_new_tokens``, how LLaDA learns variable length).
+    """
+
+    eos_padding: Literal["none", "one_block", "to_length"] = "to_length"
+
+
+class RLConfig(RunConfig):
+    """Reinforcement learning: an algorithm on top of a run."""
+
+    algorithm: AnyAlgorithm

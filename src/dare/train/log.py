@@ -1,0 +1,80 @@
+"""Where metrics go: one JSON line per step, TensorBoard, and a progress bar with the time left."""
+
+import json
+import math
+import resource
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from torch.utils.tensorboard import SummaryWriter
+
+METRICS = "metrics.jsonl"
+
+
+class RunLog:
+    """Logs one phase ("sft" or "rl") of a run; ``start`` is the step a resumed run continues from."""
+
+    def __init__(self, folder: Path, phase: str, start: int, total: int, shown: tuple[str, ...]):
+        self.phase, self.shown, self.began = phase, shown, time.perf_counter()
+        _forget_after(folder / METRICS, phase, start)
+        self.lines = (folder / METRICS).open("a")
+        self.board = SummaryWriter(str(folder / "tensorboard"), purge_step=start + 1)
+        self.progress = Progress(
+            TextColumn(f"[bold]{phase.upper():>4}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TextColumn("ETA"),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[metrics]}"),
+            console=Console(file=sys.stderr),
+        )
+        self.bar = self.progress.add_task(phase, total=total, completed=start, metrics="")
+
+    def __enter__(self) -> Self:
+        self.progress.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.progress.stop()
+        self.lines.close()
+        self.board.close()
+
+    def write(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Log the metrics of ``step``; a value that is not finite is written as null."""
+        values = {**metrics, "memory_gb": peak_memory_gb()}
+        finite = {name: value if math.isfinite(value) else None for name, value in values.items()}
+        line = {"phase": self.phase, "step": step, "time_s": round(time.perf_counter() - self.began, 3), **finite}
+        self.lines.write(json.dumps(line) + "\n")
+        self.lines.flush()
+        for name, value in values.items():
+            self.board.add_scalar(f"{self.phase}/{name}", value, step)
+        text = "  ".join(f"{name} {values[name]:.3g}" for name in self.shown if name in values)
+        self.progress.update(self.bar, completed=step, metrics=text)
+
+
+def peak_memory_gb() -> float:
+    """Largest resident memory of this process so far, in GB."""
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e9
+
+
+def _forget_after(path: Path, phase: str, step: int) -> None:
+    """Drop lines of steps that a resumed run is about to take again."""
+    if path.is_file():
+        lines = path.read_text().splitlines(keepends=True)
+        path.write_text("".join(line for line in lines if not _is_later(line, phase, step)))
+
+
+def _is_later(line: str, phase: str, step: int) -> bool:
+    try:
+        record = json.loads(line)
+    except json.JSONDecodeError:
+        return True  # the half line of a killed process
+    return record["phase"] == phase and record["step"] > step

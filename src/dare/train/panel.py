@@ -1,0 +1,72 @@
+"""The health panel of an RL step: rewards, groups, ratios, lengths, speed."""
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor
+
+from dare.meter import Meter
+from dare.rewards.grade import Grade
+from dare.types import Rollouts
+
+
+class Stopwatch:
+    """Seconds spent in each named phase."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+
+    @contextmanager
+    def __call__(self, phase: str) -> Iterator[None]:
+        """Add the time of the block to ``phase``."""
+        began = time.perf_counter()
+        yield
+        self.seconds[phase] = self.seconds.get(phase, 0.0) + time.perf_counter() - began
+
+
+def step_metrics(
+    rollouts: Rollouts, grades: Sequence[Grade], advantage_B: Tensor, updates: Meter, watch: Stopwatch, inner: int
+) -> dict[str, float]:
+    """Return every metric of one step; ``inner`` is the number of optimiser steps taken."""
+    meter = Meter()
+    meter.add("reward", torch.tensor([g.total for g in grades]))
+    meter.add("length", rollouts.length_B)
+    metrics = meter.spread("reward") | meter.spread("length") | updates.spread("ratio")
+    metrics |= {name: value for name, value in updates.mean().items() if name != "ratio"}
+    metrics |= {f"reward/{name}": _mean([g.scores[name] for g in grades]) for name in grades[0].scores}
+    metrics["reward/unparsed"] = _mean([not g.parsed for g in grades])
+    metrics |= _advantages(advantage_B) | _groups(rollouts.group_B, grades)
+    metrics["length/clipped"] = _mean((rollouts.length_B == rollouts.seqs.response_BT.sum(1)).tolist())
+    metrics |= {f"time/{phase}": seconds for phase, seconds in watch.seconds.items()}
+    tokens = float(rollouts.length_B.sum())
+    metrics["tokens_per_forward"] = tokens / float(rollouts.forwards_B.sum())
+    metrics["tokens_per_s/rollout"] = tokens / watch.seconds["rollout"]
+    metrics["tokens_per_s/update"] = tokens * inner / watch.seconds["update"]
+    return metrics
+
+
+def _advantages(advantage_B: Tensor) -> dict[str, float]:
+    return {
+        "advantage/mean": float(advantage_B.mean()),
+        "advantage/std": float(advantage_B.std(correction=0)),
+        "advantage/min": float(advantage_B.min()),
+        "advantage/max": float(advantage_B.max()),
+    }
+
+
+def _groups(group_B: Tensor, grades: Sequence[Grade]) -> dict[str, float]:
+    """Share of prompts whose samples all got the same reward, were all correct, or were all wrong."""
+    groups: dict[int, list[Grade]] = {}
+    for group, one in zip(group_B.tolist(), grades, strict=True):
+        groups.setdefault(group, []).append(one)
+    return {
+        "groups/zero_variance": _mean([len({g.total for g in members}) == 1 for members in groups.values()]),
+        "groups/all_solved": _mean([all(g.correct for g in members) for members in groups.values()]),
+        "groups/none_solved": _mean([not any(g.correct for g in members) for members in groups.values()]),
+    }
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)

@@ -1,0 +1,131 @@
+"""The data every part of DARE exchanges.
+
+Shape legend, used as name suffixes everywhere:
+
+    B  sequences        G  samples per prompt     K  noised views       T  positions
+    V  vocabulary       D  hidden width           N  any flattened batch
+    M  gathered positions                         U  units a ratio is taken over
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, Self
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Example:
+    """One task row: what the model reads and what the grader needs.
+
+    ``prompt`` is a chat (``role``/``content`` turns), ``answer`` the worked answer of an SFT row or ``None``,
+    ``columns`` the dataset's own columns, handed to reward functions by name.
+    """
+
+    prompt: tuple[Mapping[str, str], ...]
+    columns: Mapping[str, Any]
+    answer: str | None = None
+
+
+class Rows:
+    """Mixin for frozen dataclasses of tensors that share their first dimension."""
+
+    def select(self, index: Tensor | slice) -> Self:
+        """Return the rows named by ``index`` (a slice, a boolean mask or row numbers)."""
+        values = {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]
+        return replace(self, **{k: v[index] for k, v in values.items() if isinstance(v, Tensor)})  # type: ignore[type-var]
+
+    def to(self, device: torch.device | str) -> Self:
+        """Return the same rows on ``device``."""
+        values = {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]
+        return replace(self, **{k: v.to(device) for k, v in values.items() if isinstance(v, Tensor)})  # type: ignore[type-var]
+
+
+@dataclass(frozen=True)
+class Sequences(Rows):
+    """Prompt and response in one row, padded on the right; the only padding convention in DARE.
+
+    ``ids_BT`` token ids; ``response_BT`` True on response positions; ``lengths_B`` valid positions per row
+    (prompt + response). Positions at or beyond the length are padding: never attended, never scored.
+    """
+
+    ids_BT: Tensor
+    response_BT: Tensor
+    lengths_B: Tensor
+
+    @property
+    def valid_BT(self) -> Tensor:
+        """True on prompt and response positions, False on padding."""
+        return torch.arange(self.ids_BT.shape[1], device=self.ids_BT.device) < self.lengths_B[:, None]
+
+    def trim(self) -> "Sequences":
+        """Drop the columns that are padding in every row."""
+        width = int(self.lengths_B.max())
+        return Sequences(self.ids_BT[:, :width], self.response_BT[:, :width], self.lengths_B)
+
+
+@dataclass(frozen=True)
+class Views(Rows):
+    """K noised copies of each sequence. Data, drawn once and shared by the old, reference and live policy.
+
+    ``masked_BKT`` positions replaced by the mask token; ``weight_BKT`` the estimator's weight on each token
+    log-probability, zero where a position is not scored; ``rate_BKT`` the corruption rate t of each position.
+    """
+
+    masked_BKT: Tensor
+    weight_BKT: Tensor
+    rate_BKT: Tensor
+
+    @property
+    def scored_BKT(self) -> Tensor:
+        """Positions whose log-probability is read."""
+        return self.weight_BKT != 0
+
+
+@dataclass(frozen=True)
+class Rollouts(Rows):
+    """Decoded responses and the record of how they came about.
+
+    ``seqs`` includes the whole canvas; ``counted_BT`` is True up to and including the first EOS of the response;
+    ``unmask_step_BT`` is the step at which each token was committed (-1: not decoded), enough to rebuild every
+    intermediate state; ``group_B`` the prompt each row answers; ``key_B`` its noise key; ``forwards_B`` model
+    forward passes spent on the row.
+    """
+
+    seqs: Sequences
+    counted_BT: Tensor
+    unmask_step_BT: Tensor
+    group_B: Tensor
+    key_B: Tensor
+    forwards_B: Tensor
+
+    def select(self, index: Tensor | slice) -> "Rollouts":
+        """Return the rows named by ``index``."""
+        return replace(super().select(index), seqs=self.seqs.select(index))
+
+    @property
+    def length_B(self) -> Tensor:
+        """Response tokens up to and including the first EOS."""
+        return self.counted_BT.sum(1)
+
+
+def concatenate(parts: Sequence[Rollouts], pad_id: int) -> Rollouts:
+    """Stack rollouts of different widths; new columns are padding."""
+    width = max(part.seqs.ids_BT.shape[1] for part in parts)
+
+    def stack(tensors: Sequence[Tensor], fill: int) -> Tensor:
+        return torch.cat([F.pad(x, (0, width - x.shape[1]), value=fill) for x in tensors])
+
+    seqs = Sequences(
+        stack([part.seqs.ids_BT for part in parts], pad_id),
+        stack([part.seqs.response_BT for part in parts], False),
+        torch.cat([part.seqs.lengths_B for part in parts]),
+    )
+    return Rollouts(
+        seqs,
+        stack([part.counted_BT for part in parts], False),
+        stack([part.unmask_step_BT for part in parts], -1),
+        *(torch.cat([getattr(part, name) for part in parts]) for name in ("group_B", "key_B", "forwards_B")),
+    )
