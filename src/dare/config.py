@@ -1,5 +1,6 @@
 """Typed run settings: frozen models, layered YAML files, dotted overrides, errors that name the nearest valid key."""
 
+import contextlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -21,7 +22,7 @@ C = TypeVar("C", bound=Config)
 
 
 def load_config(schema: type[C], layers: Sequence[str], base: Mapping[str, Any] | None = None) -> C:
-    """Build ``schema`` from ``base``, then ``layers``: YAML files and ``dotted.key=value`` overrides, later ones win."""
+    """Build ``schema`` from ``base``, then YAML files and ``dotted.key=value`` overrides; later ones win."""
     merged: dict[str, Any] = dict(base or {})
     for layer in layers:
         merged = merge(merged, _override(layer) if "=" in layer else _read_yaml(Path(layer)))
@@ -32,7 +33,7 @@ def load_config(schema: type[C], layers: Sequence[str], base: Mapping[str, Any] 
 
 
 def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """Overlay nested mappings; a named choice that changes its ``name`` starts afresh instead of inheriting settings."""
+    """Overlay nested mappings; a group whose ``name`` changes starts afresh instead of inheriting settings."""
     merged = dict(below)
     for key, value in above.items():
         old = merged.get(key)
@@ -71,10 +72,8 @@ def _override(text: str) -> dict[str, Any]:
         raise DareError(f"override {text!r}: the value is not valid YAML; quote it") from error
     if isinstance(value, str):
         # YAML 1.1 reads 1e-4 as text
-        try:
+        with contextlib.suppress(ValueError):
             value = float(value)
-        except ValueError:
-            pass
     for part in reversed(dotted.split(".")):
         value = {part: value}
     return value

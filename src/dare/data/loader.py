@@ -4,8 +4,6 @@ import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any, TypeVar
 
-import torch
-
 from dare.diffusion.noise import key, uniform
 
 with warnings.catch_warnings():

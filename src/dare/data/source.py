@@ -1,8 +1,8 @@
 """From a task's settings to tokenised rows, and from rows to padded sequences."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 
@@ -42,7 +42,9 @@ def load_examples(task: TaskConfig, split: Split) -> list[Example]:
     if source in TASKS:
         return TASKS[source](count, task.seed, split)
     if "." not in source:
-        raise DareError(f"task.{split}={source!r} is no embedded task ({nearest(source, TASKS)}) and no .parquet or .jsonl file")
+        raise DareError(
+            f"task.{split}={source!r} is no embedded task ({nearest(source, TASKS)}) and no .parquet or .jsonl file"
+        )
     columns = {"question_column": task.question_column, "answer_column": task.answer_column}
     return read_examples(task.root / source, limit=count, drop_ungraded=True, **columns)
 
@@ -50,7 +52,7 @@ def load_examples(task: TaskConfig, split: Split) -> list[Example]:
 def load_items(
     task: TaskConfig, split: Split, tokenizer: PreTrainedTokenizerBase, spec: ModelSpec, response_tokens: int
 ) -> Items:
-    """Tokenise one split and leave out (or refuse) rows longer than ``task.max_prompt_tokens`` or the model's context."""
+    """Tokenise one split; rows longer than ``task.max_prompt_tokens`` or the context are left out or refused."""
     limit = min(task.max_prompt_tokens, spec.context - response_tokens)
     rows = []
     examples = load_examples(task, split)
@@ -64,7 +66,7 @@ def load_items(
             raise DareError(_too_long(task, split, index, len(prompt_ids), limit, len(answer_ids), response_tokens))
     if not rows:
         raise DareError(
-            f"task.{split}: none of the {len(examples)} rows fits {limit} prompt and {response_tokens} response tokens; "
+            f"task.{split}: none of {len(examples)} rows fits {limit} prompt and {response_tokens} response tokens; "
             "raise task.max_prompt_tokens or decoding.max_new_tokens"
         )
     return Items(rows, len(examples) - len(rows))

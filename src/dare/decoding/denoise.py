@@ -81,7 +81,7 @@ class _State:
         return self.masked_BT & (self.block_BT == block) & ~self.finished_B[:, None]
 
     def quotas(self, block: int) -> list[Tensor]:
-        """Tokens each row commits at each step of a block: as even as possible, remainder first, never an empty step."""
+        """Tokens each row commits at each step of a block: even, the remainder first, never an empty step."""
         masked_B = self.candidates(block).sum(1)
         if self.decoding.threshold is not None:
             return [torch.ones_like(masked_B)] * int(masked_B.max())

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Scores:
-    """``logp_BKT`` of the true token and ``entropy_BKT`` (nats) of its distribution; zero where a view does not score."""
+    """``logp_BKT`` of the true token, ``entropy_BKT`` (nats) of its distribution; zero where a view does not score."""
 
     logp_BKT: Tensor
     entropy_BKT: Tensor

@@ -46,7 +46,7 @@ def key(*parts: int | str | Tensor) -> Tensor:
 
 
 def uniform(key_B: Tensor, *shape: int) -> Tensor:
-    """Float64 uniforms in [0, 1) of shape ``[B, *shape]``; entry ``[b, i, ...]`` depends on ``key_B[b]`` and its index only.
+    """Float64 uniforms in [0, 1), ``[B, *shape]``; entry ``[b, i, ...]`` depends on ``key_B[b]`` and its index only.
 
     A longer last dimension leaves the earlier entries unchanged (leading dimensions are folded one at a time), so
     padding a batch changes no draw.

@@ -35,7 +35,7 @@ def block_rate(seqs: Sequences, key_B: Tensor, *, block_size: int) -> Views:
 
 
 def fully_masked(seqs: Sequences, key_B: Tensor, *, prompt_rate: float = 0.15) -> Views:
-    """The whole response masked, prompt tokens masked at ``prompt_rate``, weight 1 (d1, arXiv 2504.12216, section 3.2)."""
+    """The whole response masked, prompt tokens at ``prompt_rate``, weight 1 (d1, arXiv 2504.12216, section 3.2)."""
     prompt_BT = seqs.valid_BT & ~seqs.response_BT
     noise_BT = uniform(key(key_B, "prompt"), seqs.ids_BT.shape[1])
     masked_BT = seqs.response_BT | (prompt_BT & (noise_BT < prompt_rate))
@@ -44,9 +44,9 @@ def fully_masked(seqs: Sequences, key_B: Tensor, *, prompt_rate: float = 0.15) -
 
 
 def coupled(seqs: Sequences, key_B: Tensor, *, low: float = 0.2, high: float = 0.8) -> Views:
-    """Three views: all masked, a random set at rate t ~ U(low, high), and its complement (DiffuCoder, arXiv 2506.20639).
+    """Three views: all masked, a random set at rate t ~ U(low, high), its complement (DiffuCoder, arXiv 2506.20639).
 
-    Weights 1/2, 1/(2t) and 1/(2(1-t)): every token is scored once with everything hidden and once in a partial context.
+    Weights 1/2, 1/(2t), 1/(2(1-t)): every token is scored once with everything hidden and once in a partial context.
     """
     rate_B1 = low + (high - low) * uniform(key(key_B, "rate"), 1)
     chosen_BT = uniform(key(key_B, "mask"), seqs.ids_BT.shape[1]) < rate_B1

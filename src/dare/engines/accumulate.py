@@ -2,7 +2,7 @@
 
 The objective sees the model only through ``logp_BKT``. So it is differentiated at that leaf, and each view's slice of
 the gradient is pushed back through the view's own forward pass. Exact for any loss, because the forward is
-deterministic. The last view keeps its graph from the first pass, so K views cost 2K - 1 forwards, and one view costs one.
+deterministic. The last view keeps its graph from the first pass: K views cost 2K - 1 forwards, one view costs one.
 """
 
 import torch

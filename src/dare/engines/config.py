@@ -24,7 +24,7 @@ class OptimConfig(Config):
 
 
 class EngineConfig(Config):
-    """``micro_batch`` rows per forward and backward pass, ``decode_batch`` rows decoded together. Neither changes a result."""
+    """``micro_batch`` rows per training pass, ``decode_batch`` rows decoded together; neither changes a result."""
 
     name: Literal["local"] = "local"
     device: str = "cpu"

@@ -11,7 +11,7 @@ from dare.engines.config import EngineConfig
 
 
 class EvalConfig(Config):
-    """``name`` labels the result; ``traces`` answers are kept with their denoising steps; ``output`` the folder (optional)."""
+    """``name`` labels the result; ``traces`` answers are kept with their denoising steps; ``output`` is optional."""
 
     name: str = "evaluation"
     output: Path | None = None

@@ -13,13 +13,14 @@ from dare.decoding.denoise import denoise
 from dare.diffusion.noise import key
 from dare.evaluation.config import EvalConfig
 from dare.models.checkpoint import Checkpoint
+from dare.models.tokenizer import response_texts
 from dare.rewards.grade import Grade, grade
 from dare.types import Rollouts, concatenate
 
 
 @dataclass(frozen=True)
 class Result:
-    """``accuracy`` share of fully correct answers with its 95 % Wilson interval ``low``..``high``; ``mean_score`` of the
+    """``accuracy`` share of fully correct answers, its 95 % Wilson interval ``low``..``high``; ``mean_score`` of the
     weighted reward; ``parse_failures`` answers in which no reward function found anything to grade; ``dropped`` rows
     that did not fit; ``length_mean`` tokens up to the first EOS; ``tokens_per_forward`` per row and model pass.
     """
@@ -63,12 +64,6 @@ def evaluate(checkpoint: Checkpoint, config: EvalConfig) -> tuple[Result, list[d
     return result, [trace(config.name, items.rows[i], rollouts, i, texts[i], grades[i], tokenizer) for i in shown]
 
 
-def response_texts(tokenizer: PreTrainedTokenizerBase, rollouts: Rollouts) -> list[str]:
-    """Decode each response up to its first EOS."""
-    ids = [row[counted].tolist() for row, counted in zip(rollouts.seqs.ids_BT, rollouts.counted_BT, strict=True)]
-    return tokenizer.batch_decode(ids, skip_special_tokens=True)
-
-
 def wilson(successes: int, count: int, z: float = 1.96) -> tuple[float, float]:
     """Return the Wilson score interval of a proportion (E. B. Wilson, JASA 1927); sensible at 0 and 1."""
     share = successes / count
@@ -78,7 +73,13 @@ def wilson(successes: int, count: int, z: float = 1.96) -> tuple[float, float]:
 
 
 def trace(
-    name: str, item: Item, rollouts: Rollouts, row: int, text: str, graded: Grade, tokenizer: PreTrainedTokenizerBase
+    name: str,
+    item: Item,
+    rollouts: Rollouts,
+    row: int,
+    text: str,
+    graded: Grade | None,
+    tokenizer: PreTrainedTokenizerBase,
 ) -> dict[str, Any]:
     """Return one answer with the step at which each of its tokens was committed."""
     response_T = rollouts.seqs.response_BT[row]
@@ -87,7 +88,7 @@ def trace(
         "prompt": "\n".join(turn["content"] for turn in item.example.prompt),
         "expected": item.example.answer or str(item.example.columns.get("ground_truth", "")),
         "completion": text,
-        "score": graded.total,
+        "score": graded.total if graded else None,
         "tokens": [tokenizer.decode([token]) for token in rollouts.seqs.ids_BT[row][response_T].tolist()],
         "steps": rollouts.unmask_step_BT[row][response_T].tolist(),
     }

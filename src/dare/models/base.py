@@ -8,7 +8,7 @@ from torch import Tensor
 
 @dataclass(frozen=True, kw_only=True)
 class ModelSpec:
-    """The facts that loss, sampler and evaluator read; they come from the checkpoint and its family, never from a config.
+    """The facts that loss, sampler and evaluator read; they come from the checkpoint, never from a run's settings.
 
     ``attention`` "full" (masked models) or "block_causal" (a position sees its own block and every earlier one);
     ``block_size`` positions per block, counted from the first prompt token (block_causal only).

@@ -82,12 +82,11 @@ def _fresh_tiny(name: str, seed: int, dtype: torch.dtype) -> Checkpoint:
     config = tiny_config(name, tiny_token_ids())
     model = build(config).to_empty(device="cpu").to(dtype)
     generator = torch.Generator().manual_seed(seed)
-    for name_, weight in model.named_parameters():
-        if "norm" in name_:
+    for parameter, weight in model.named_parameters():
+        if "norm" in parameter:
             torch.nn.init.ones_(weight)
         else:
-            # 0.02 as in GPT-2 and LLaDA
-            torch.nn.init.normal_(weight, std=0.02, generator=generator)
+            torch.nn.init.normal_(weight, std=config["init_std"], generator=generator)
     return Checkpoint(model, config, tiny_tokenizer())
 
 

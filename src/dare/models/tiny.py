@@ -10,7 +10,15 @@ from dare.models.base import ModelSpec
 from dare.models.transformer import Architecture
 
 TINY_PREFIX = "tiny:"
-_SIZES = {"hidden_size": 128, "layers": 5, "heads": 4, "mlp_size": 384, "rope_theta": 10_000.0, "context": 4096}
+_SIZES = {
+    "hidden_size": 128,
+    "layers": 5,
+    "heads": 4,
+    "mlp_size": 384,
+    "rope_theta": 10_000.0,
+    "context": 4096,
+    "init_std": 0.06,
+}
 _ATTENTION: dict[str, dict[str, Any]] = {
     "tiny:masked": {"attention": "full", "block_size": None},
     "tiny:block": {"attention": "block_causal", "block_size": 4},
@@ -19,7 +27,7 @@ TINY_MODELS = tuple(_ATTENTION)
 
 
 def tiny_config(name: str, token_ids: Mapping[str, int]) -> dict[str, Any]:
-    """Return the ``config.json`` of embedded model ``name`` for a tokenizer's ``token_ids`` (mask, eos, pad, vocab_size)."""
+    """Return the ``config.json`` of embedded model ``name``; ``token_ids``: mask, eos, pad, vocab_size."""
     return {
         "architectures": ["DareTiny"],
         "model_type": "dare_tiny",

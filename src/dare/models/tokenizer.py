@@ -7,6 +7,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from dare.errors import DareError
+from dare.types import Rollouts
 
 _SPECIAL = {"mask": "<|mask|>", "eos": "<|eos|>", "pad": "<|pad|>"}
 _ROLES = ["<|system|>", "<|user|>", "<|assistant|>"]
@@ -42,7 +43,9 @@ def load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
         return AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     except (OSError, ValueError, KeyError) as error:
         reason = str(error).splitlines()[0]
-        raise DareError(f"{folder}: no usable tokenizer ({reason}); copy the checkpoint's tokenizer files there") from error
+        raise DareError(
+            f"{folder}: no usable tokenizer ({reason}); copy the checkpoint's tokenizer files there"
+        ) from error
 
 
 def encode_prompt(tokenizer: PreTrainedTokenizerBase, prompt: Sequence[Mapping[str, str]]) -> list[int]:
@@ -55,3 +58,9 @@ def encode_prompt(tokenizer: PreTrainedTokenizerBase, prompt: Sequence[Mapping[s
 def encode_answer(tokenizer: PreTrainedTokenizerBase, answer: str) -> list[int]:
     """Return the ids of an answer, without an end token."""
     return tokenizer(answer, add_special_tokens=False)["input_ids"]
+
+
+def response_texts(tokenizer: PreTrainedTokenizerBase, rollouts: Rollouts) -> list[str]:
+    """Decode each response up to its first EOS."""
+    ids = [row[counted].tolist() for row, counted in zip(rollouts.seqs.ids_BT, rollouts.counted_BT, strict=True)]
+    return tokenizer.batch_decode(ids, skip_special_tokens=True)

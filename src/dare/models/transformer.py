@@ -34,13 +34,12 @@ class Attention(nn.Module):
     def __init__(self, arch: Architecture):
         super().__init__()
         self.arch = arch
-        for name in ("q", "k", "v", "o"):
-            setattr(self, name, nn.Linear(arch.hidden_size, arch.hidden_size, bias=False))
+        self.q, self.k, self.v, self.o = (nn.Linear(arch.hidden_size, arch.hidden_size, bias=False) for _ in range(4))
 
     def forward(self, x_NTD: Tensor, rope: tuple[Tensor, Tensor], mask: Tensor | None) -> Tensor:
         """Attend within each row under ``mask`` (True: may look)."""
         shape = (*x_NTD.shape[:2], self.arch.heads, self.arch.head_size)
-        q, k, v = (getattr(self, name)(x_NTD).view(shape).transpose(1, 2) for name in ("q", "k", "v"))
+        q, k, v = (project(x_NTD).view(shape).transpose(1, 2) for project in (self.q, self.k, self.v))
         mixed = F.scaled_dot_product_attention(rotate(q, rope), rotate(k, rope), v, attn_mask=mask)
         return self.o(mixed.transpose(1, 2).flatten(2))
 

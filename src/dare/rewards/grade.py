@@ -35,7 +35,7 @@ def _grade(completion: str, example: Example, weights: Mapping[str, float]) -> G
 
 
 def _default(example: Example) -> dict[str, float]:
-    source = example.columns.get("data_source")
+    source = str(example.columns.get("data_source"))
     if source not in DEFAULT_REWARD:
         raise DareError(f"data_source {source!r} has no usual reward; set task.rewards, for example {{boxed: 1.0}}")
     return {DEFAULT_REWARD[source]: 1.0}

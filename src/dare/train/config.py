@@ -19,7 +19,7 @@ class ModelConfig(Config):
 
 
 class TrainConfig(Config):
-    """``batch`` rows (SFT) or prompts (RL) per step; ``save_every`` 0 saves at the end only; ``keep`` newest checkpoints."""
+    """``batch`` rows (SFT) or prompts (RL) per step; ``save_every`` 0: save at the end only; ``keep`` newest saves."""
 
     steps: PositiveInt = 100
     batch: PositiveInt = 16

@@ -10,6 +10,7 @@ from dare.data.source import Item
 from dare.diffusion.noise import key
 from dare.engines.base import Engine
 from dare.meter import Meter
+from dare.models.tokenizer import response_texts
 from dare.rewards.grade import grade
 from dare.train.config import RLConfig
 from dare.train.log import RunLog
@@ -31,7 +32,9 @@ def train_rl(config: RLConfig) -> Path:
             with watch("rollout"):
                 rollouts = roll_out(config, run, rows, step)
             with watch("reward"):
-                grades = grade(completions(run, rollouts), [item.example for item in rows], config.task.rewards)
+                grades = grade(
+                    response_texts(run.tokenizer, rollouts), [item.example for item in rows], config.task.rewards
+                )
             rewards_B = torch.tensor([g.total for g in grades], dtype=torch.float64, device=rollouts.group_B.device)
             advantage_B = algorithm.advantage(rewards_B, rollouts.group_B)
             with watch("score"):
@@ -67,11 +70,3 @@ def score(
     meter.add("entropy", old.entropy_BKT, counted_BKT)
     reference = engine.score(seqs, views, reference=True).logp_BKT if algorithm.kl_coef > 0 else None
     return Batch(seqs, views, rollouts.counted_BT, old.logp_BKT, reference, advantage_B)
-
-
-def completions(run: Run, rollouts: Rollouts) -> list[str]:
-    """Decode each response up to its first EOS."""
-    ids = [row[counted].tolist() for row, counted in zip(rollouts.seqs.ids_BT, rollouts.counted_BT, strict=True)]
-    return run.tokenizer.batch_decode(ids, skip_special_tokens=True)
-
-

@@ -75,7 +75,7 @@ def open_run(config: RunConfig, updates_per_step: int = 1) -> Run:
 
 
 def load_model(path: str, seed: int = 0, dtype: str = "float32") -> Checkpoint:
-    """Load a model with a tokenizer from a checkpoint folder, a run folder (its newest checkpoint) or a ``tiny:`` name."""
+    """Load model and tokenizer from a checkpoint folder, a run folder (its newest checkpoint) or a ``tiny:`` name."""
     newest = checkpoints(Path(path))
     checkpoint = load_checkpoint(str(newest[-1]) if newest else path, seed=seed, dtype=getattr(torch, dtype))
     if checkpoint.tokenizer is None:

@@ -1,0 +1,58 @@
+"""Evaluate a model, print the table and, where asked, write the files."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from dare.errors import DareError
+from dare.evaluation.config import EvalConfig
+from dare.evaluation.evaluate import Result, evaluate
+from dare.files import write_atomically
+from dare.train.run import load_model
+
+
+def evaluate_and_show(model: str, config: EvalConfig) -> Result:
+    """Run one evaluation; ``config.output`` gets ``eval.json`` and ``traces.json``."""
+    if config.output and (config.output / "eval.json").exists():
+        raise DareError(f"output {str(config.output)!r} already holds an eval.json; choose another folder")
+    result, traces = evaluate(load_model(model, config.seed, config.engine.dtype), config)
+    if config.output:
+        write_results(config.output, [result], traces)
+    show([result])
+    return result
+
+
+def write_results(folder: Path, results: Sequence[Result], traces: Sequence[dict[str, Any]]) -> None:
+    """Write ``eval.json`` and ``traces.json``."""
+    folder.mkdir(parents=True, exist_ok=True)
+    write_atomically(folder / "eval.json", json.dumps([result.as_dict() for result in results], indent=2))
+    write_atomically(folder / "traces.json", json.dumps(list(traces), ensure_ascii=False, indent=1))
+
+
+def show(results: Sequence[Result]) -> None:
+    """Print a table of results."""
+    table = Table()
+    for column in (
+        "",
+        "task",
+        "answers",
+        "accuracy",
+        "95 % interval",
+        "mean score",
+        "unparsed",
+        "tokens/forward",
+        "seconds",
+    ):
+        table.add_column(column, justify="left" if column in ("", "task") else "right")
+    for r in results:
+        interval = f"{r.low:.1%} - {r.high:.1%}"
+        numbers = (f"{r.accuracy:.1%}", interval, f"{r.mean_score:.3f}", str(r.parse_failures))
+        table.add_row(r.name, r.task, str(r.count), *numbers, f"{r.tokens_per_forward:.2f}", f"{r.seconds:.1f}")
+    Console().print(table)
+    for r in results:
+        if r.dropped:
+            Console().print(f"{r.name}: {r.dropped} rows left out (too long for the limits, or without a ground truth)")

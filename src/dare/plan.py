@@ -1,0 +1,70 @@
+"""Check a run and say what it will do, before any compute."""
+
+from rich.console import Console
+from rich.table import Table
+
+from dare.config import load_config
+from dare.data.source import Items, load_items
+from dare.errors import DareError, nearest
+from dare.models.checkpoint import Checkpoint
+from dare.train.config import RLConfig, RunConfig, SFTConfig
+from dare.train.run import load_model
+
+SCHEMAS: dict[str, type[RunConfig]] = {"sft": SFTConfig, "rl": RLConfig}
+
+
+def plan(verb: str, layers: list[str]) -> None:
+    """Load settings, model and training rows of ``dare VERB``, then print ids, sizes and the work ahead."""
+    if verb not in SCHEMAS:
+        raise DareError(f"plan {verb!r}: no such training verb; {nearest(verb, SCHEMAS)}")
+    config = load_config(SCHEMAS[verb], layers)
+    checkpoint = load_model(config.model.path, config.train.seed, config.engine.dtype)
+    assert checkpoint.tokenizer is not None
+    spec, room = checkpoint.model.spec, config.decoding.max_new_tokens
+    items = load_items(config.task, "train", checkpoint.tokenizer, spec, room)
+    table = Table("plan", f"dare {verb}", title=None)
+    for name, value in {**_model(checkpoint), **_data(items, room), **_work(config, checkpoint, items)}.items():
+        table.add_row(name, value)
+    Console().print(table)
+
+
+def _model(checkpoint: Checkpoint) -> dict[str, str]:
+    spec = checkpoint.model.spec
+    blocks = "" if spec.block_size is None else f", blocks of {spec.block_size}"
+    return {
+        "model": f"{spec.family}, {_parameters(checkpoint) / 1e6:.2f} M parameters, attention {spec.attention}{blocks}",
+        "ids": f"mask {spec.mask_id}, end {spec.eos_ids}, pad {spec.pad_id}, vocabulary {spec.vocab_size}",
+    }
+
+
+def _data(items: Items, room: int) -> dict[str, str]:
+    lengths = sorted(len(item.prompt_ids) for item in items.rows)
+    first = items.rows[0].example
+    return {
+        "rows": f"{len(items.rows)} kept, {items.dropped} left out",
+        "prompt tokens": f"median {lengths[len(lengths) // 2]}, longest {lengths[-1]}; response {room}",
+        "first prompt": repr(first.prompt[-1]["content"][:120]),
+        "first answer": repr((first.answer or str(first.columns.get("ground_truth")))[:120]),
+    }
+
+
+def _work(config: RunConfig, checkpoint: Checkpoint, items: Items) -> dict[str, str]:
+    """Sequences, passes and the memory that parameters, gradients and both Adam moments take."""
+    train, bytes_each = config.train, {"float32": 4, "bfloat16": 2, "float64": 8}[config.engine.dtype]
+    rows, copies = train.batch, 4
+    lines = {}
+    if isinstance(config, RLConfig):
+        algorithm = config.algorithm
+        rows *= algorithm.group_size
+        copies += algorithm.kl_coef > 0
+        lines["algorithm"] = ", ".join(f"{key}={value}" for key, value in algorithm.model_dump().items())
+    decoding = config.decoding
+    lines["decoding"] = ", ".join(f"{key}={value}" for key, value in decoding.model_dump(exclude_none=True).items())
+    epochs = train.steps * train.batch / len(items.rows)
+    lines["work"] = f"{train.steps} steps of {rows} sequences ({epochs:.2f} epochs), lr {config.optim.lr}"
+    lines["weights in memory"] = f"{_parameters(checkpoint) * bytes_each * copies / 1e9:.3f} GB ({copies} copies)"
+    return lines
+
+
+def _parameters(checkpoint: Checkpoint) -> int:
+    return sum(weight.numel() for weight in checkpoint.model.parameters())
