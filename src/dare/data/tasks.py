@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from dare.data.addition import addition_small
 from dare.data.countdown import countdown_small
 from dare.data.sudoku import sudoku_small
 from dare.types import Example
@@ -9,4 +10,8 @@ from dare.types import Example
 Task = Callable[[int, int, str], list[Example]]
 """``(count, seed, split)`` to examples, a pure function of the three; ``split`` is ``train`` or ``test``."""
 
-TASKS: dict[str, Task] = {"countdown_small": countdown_small, "sudoku_small": sudoku_small}
+TASKS: dict[str, Task] = {
+    "addition_small": addition_small,
+    "countdown_small": countdown_small,
+    "sudoku_small": sudoku_small,
+}

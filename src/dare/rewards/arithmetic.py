@@ -51,6 +51,12 @@ def _value(node: ast.expr, used: list[int]) -> Fraction:
     raise ValueError(f"{type(node).__name__} is not allowed in an arithmetic expression")
 
 
+def integer_plain(completion: str, *, ground_truth: str, **_: Any) -> float | None:
+    """Grade a completion that is nothing but ASCII digits: 1.0 if the number is right, else 0.0; other text is ``None``."""
+    digits = completion.strip()
+    return float(int(digits) == int(ground_truth)) if re.fullmatch(r"[0-9]{1,20}", digits) else None
+
+
 def countdown(completion: str, *, ground_truth: str | int, numbers: str | Sequence[int], **_: Any) -> float | None:
     """Grade the last ``<answer>`` tag: 1.0 if it uses each given number exactly once and equals the target, else 0.1.
 

@@ -32,18 +32,18 @@ def sudoku(completion: str, *, ground_truth: str, puzzle: str, **_: Any) -> floa
     return _fraction(digits, ground_truth, puzzle)
 
 
-def sudoku_plain(completion: str, *, ground_truth: str, puzzle: str, **_: Any) -> float | None:
+def sudoku_plain(completion: str, *, puzzle: str, **_: Any) -> float | None:
     """Grade a completion that is nothing but 16 digits 1-4; anything else is ``None``.
 
-    1.0 for any valid grid that keeps the givens, else the fraction of empty cells that equal the stored solution, at
-    most 0.9.
+    1.0 for any valid grid that keeps the givens; else 0.9 times the fraction of rows, columns and boxes that hold
+    1, 2, 3 and 4, and 0.0 if a given was changed.
     """
     grid = completion.strip()
     if not re.fullmatch(r"[1-4]{16}", grid):
         return None
-    fraction = _fraction(grid, ground_truth, puzzle)
-    kept = all(given in ("0", cell) for given, cell in zip(puzzle.strip(), grid, strict=True))
-    return 1.0 if kept and is_solution(grid) else min(fraction, UNSOLVED_CAP)
+    kept = all(given in ("0", cell) for given, cell in zip(_cells("puzzle", puzzle), grid, strict=True))
+    complete = sum({grid[cell] for cell in unit} == set("1234") for unit in _UNITS) / len(_UNITS)
+    return 0.0 if not kept else 1.0 if complete == 1 else UNSOLVED_CAP * complete
 
 
 def _fraction(grid: str, ground_truth: str, puzzle: str) -> float:

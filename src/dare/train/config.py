@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field, PositiveInt
+from pydantic import Field, PositiveInt, model_validator
 
 from dare.algorithms.registry import AnyAlgorithm
 from dare.config import Config
@@ -53,3 +53,9 @@ class RLConfig(RunConfig):
     """Reinforcement learning: an algorithm on top of a run."""
 
     algorithm: AnyAlgorithm
+
+    @model_validator(mode="after")
+    def _explores(self) -> "RLConfig":
+        if self.decoding.temperature == 0 and self.decoding.rule != "random":
+            raise ValueError("decoding.temperature=0 makes every answer of a group the same; set it above 0")
+        return self

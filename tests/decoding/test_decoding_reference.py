@@ -1,0 +1,113 @@
+import json
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from dare.decoding.config import DecodingConfig
+from dare.decoding.denoise import denoise
+from dare.models.checkpoint import load_checkpoint
+from rows import keys
+from toy import toy_model
+
+UNSUPPORTED = {"cfg_scale", "factor", "logits_eos_inf", "confidence_eos_eot_inf"}
+
+
+class Fixed:
+    """The same logits at every position whatever the input."""
+
+    def __init__(self, logits_TV):
+        self.spec = toy_model(vocab_size=logits_TV.shape[1]).spec
+        self.logits_TV = logits_TV
+
+    def hidden(self, ids_NT, lengths_N, *, clean_NT=None):
+        return self.logits_TV[: ids_NT.shape[1]].expand(len(ids_NT), -1, -1)
+
+    def head(self, hidden_MD):
+        return hidden_MD.clone()
+
+
+def _greedy(model, prompt, length, block_size, steps):
+    """Low-confidence decoding of one row, as the paper words it; no batch, no padding, no early exit."""
+    spec = model.spec
+    ids = [*prompt, *[spec.mask_id] * length]
+    start = len(prompt) if spec.attention == "full" else 0
+    size = block_size if spec.attention == "full" else spec.block_size
+    order = []
+    for first in range(start, len(ids), size):
+        block = [p for p in range(first, min(first + size, len(ids))) if p >= len(prompt)]
+        budget = min(len(block), max(1, -(-steps * size // length)))
+        for step in range(budget if block else 0):
+            with torch.no_grad():
+                logits_TV = model.head(model.hidden(torch.tensor([ids]), torch.tensor([len(ids)])))[0]
+            logits_TV[:, spec.mask_id] = -torch.inf
+            confidence, token = torch.softmax(logits_TV, -1).max(-1)
+            masked = sorted((p for p in block if ids[p] == spec.mask_id), key=lambda p: -float(confidence[p]))
+            quota = len(block) // budget + (step < len(block) % budget)
+            for position in masked[:quota]:
+                ids[position] = int(token[position])
+            order.append(sorted(masked[:quota]))
+    return ids, order
+
+
+@pytest.mark.parametrize("attention", ["full", "block_causal"])
+@pytest.mark.parametrize("steps", [3, 6, 11])
+@pytest.mark.parametrize("seed", range(3))
+def test_greedy_low_confidence_equals_the_plain_loop(attention, steps, seed):
+    model = toy_model(vocab_size=12, attention=attention, block_size=4, seed=seed)
+    prompts, length = [[1], [0, 2, 1, 3, 1, 2], [3, 3, 0]], 11
+    decoding = DecodingConfig(max_new_tokens=length, block_size=4, steps=steps, stop_at_eos=False)
+    rollouts = denoise(model, prompts, decoding, keys(3), keys(3))
+    for row, prompt in enumerate(prompts):
+        ids, order = _greedy(model, prompt, length, 4, steps)
+        assert rollouts.seqs.ids_BT[row, : len(ids)].tolist() == ids
+        found = [(rollouts.unmask_step_BT[row] == s).nonzero()[:, 0].tolist() for s in range(len(order))]
+        assert found == order
+
+
+@pytest.mark.parametrize("group", ["traces", "fastdllm_traces"])
+def test_llada_traces(shared, group):
+    folder = shared / "golden" / "llada"
+    model, compared = load_checkpoint(str(folder)).model, 0
+    for trace in json.loads((folder / "generate.json").read_text())[group]:
+        s = trace["settings"]
+        if UNSUPPORTED & {name for name, value in s.items() if value} or trace.get("cache", "none") != "none":
+            continue
+        prompts = trace["prompt_ids"]
+        if trace.get("attention_mask"):
+            prompts = [row[-sum(valid) :] for row, valid in zip(prompts, trace["attention_mask"], strict=True)]
+        rule = {"rule": "threshold", "threshold": s["threshold"]} if "threshold" in s else {"steps": s["steps"]}
+        decoding = DecodingConfig(
+            max_new_tokens=s["gen_length"], block_size=s["block_length"], stop_at_eos=False, **rule
+        )
+        rollouts = denoise(model, prompts, decoding, keys(len(prompts)), keys(len(prompts)))
+        for row, ids in enumerate(rollouts.seqs.ids_BT):
+            where_T = rollouts.seqs.response_BT[row]
+            assert ids[where_T].tolist() == trace["final_ids"][row][-s["gen_length"] :], trace["name"]
+            wanted = trace["commit_step"][row][-s["gen_length"] :]
+            assert rollouts.unmask_step_BT[row, where_T].tolist() == wanted, trace["name"]
+        compared += 1
+    assert compared >= 4
+
+
+@pytest.mark.parametrize("rule", ["low_confidence", "random", "entropy"])
+def test_the_mask_is_never_committed(rule):
+    logits_TV = torch.zeros(8, 7)
+    logits_TV[:, 6] = 100.0
+    for temperature in (0.0, 1.0):
+        decoding = DecodingConfig(max_new_tokens=6, rule=rule, temperature=temperature, stop_at_eos=False)
+        rollouts = denoise(Fixed(logits_TV), [[0, 1]] * 50, decoding, keys(50), keys(50))
+        assert not (rollouts.seqs.ids_BT == 6).any()
+
+
+def test_decoding_stops_at_the_first_end():
+    text = torch.tensor([0, 1, 3, 2, 1, 1, 4, 1, 0, 1])  # ids 0-3 are words, 4 is EOS
+    model = Fixed(F.one_hot(text, 7) * 30.0)
+    for stop, forwards, tail in [(True, 6, [4, 4]), (False, 8, [0, 1])]:
+        decoding = DecodingConfig(max_new_tokens=8, block_size=3, stop_at_eos=stop)
+        rollouts = denoise(model, [[0, 4]], decoding, keys(1), keys(1))
+        assert rollouts.forwards_B.tolist() == [forwards]
+        assert rollouts.seqs.ids_BT[0, 8:].tolist() == tail
+        assert rollouts.seqs.ids_BT[0, 2:7].tolist() == [3, 2, 1, 1, 4]
+        assert rollouts.counted_BT[0].tolist() == [False] * 2 + [True] * 5 + [False] * 3
+        assert (rollouts.unmask_step_BT[0, 8:] == -1).all() == stop

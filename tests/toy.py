@@ -1,0 +1,26 @@
+import torch
+
+from dare.models.base import ModelSpec
+from dare.models.transformer import Architecture, Transformer
+
+
+def toy_model(
+    vocab_size: int = 5, attention: str = "full", block_size: int | None = None, seed: int = 0
+) -> Transformer:
+    """A float64 decoder small enough to enumerate: ids 0..V-4 are words, then EOS, pad and mask."""
+    spec = ModelSpec(
+        family="toy",
+        mask_id=vocab_size - 1,
+        eos_ids=(vocab_size - 3,),
+        pad_id=vocab_size - 2,
+        vocab_size=vocab_size,
+        context=64,
+        attention=attention,
+        block_size=block_size,
+    )
+    torch.manual_seed(seed)
+    arch = Architecture(hidden_size=16, layers=2, heads=2, mlp_size=24, rope_theta=100.0)
+    model = Transformer(arch, spec).double()
+    for weight in model.parameters():
+        torch.nn.init.normal_(weight, std=0.5)
+    return model
