@@ -38,13 +38,18 @@ class QuickstartConfig(Config):
     output: Path = Path("runs/quickstart")
     seed: int = Field(0, ge=0)
     model: Literal["tiny:masked", "tiny:block"] = "tiny:masked"
-    task: TaskConfig = TaskConfig()
-    decoding: DecodingConfig = DecodingConfig()
-    rollout_temperature: float = Field(1.0, ge=0)
-    engine: EngineConfig = EngineConfig()
-    algorithm: AnyAlgorithm = CoupledGRPO()
-    sft: PhaseConfig = PhaseConfig(train=TrainConfig(), optim=OptimConfig())
-    rl: PhaseConfig = PhaseConfig(train=TrainConfig(), optim=OptimConfig())
+    task: TaskConfig = TaskConfig(train="digit_sums", test_count=450)
+    decoding: DecodingConfig = DecodingConfig(max_new_tokens=12, block_size=12, steps=3)
+    rollout_temperature: float = Field(1.0, gt=0)
+    engine: EngineConfig = EngineConfig(micro_batch=128)
+    algorithm: AnyAlgorithm = CoupledGRPO(group_size=8, updates=1, kl_coef=0.0)
+    sft: PhaseConfig = PhaseConfig(
+        train=TrainConfig(steps=400, batch=64),
+        optim=OptimConfig(lr=3e-3, betas=(0.9, 0.98), warmup=50, schedule="cosine"),
+    )
+    rl: PhaseConfig = PhaseConfig(
+        train=TrainConfig(steps=80, batch=16), optim=OptimConfig(lr=4e-4, betas=(0.9, 0.98), warmup=5)
+    )
 
 
 def quickstart(config: QuickstartConfig) -> Path:

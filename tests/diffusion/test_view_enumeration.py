@@ -68,11 +68,12 @@ def test_random_rate_averages_to_the_enumerated_elbo():
     _agrees(estimate_N, _random_rate_value(_logps(model), MIN_RATE))
 
 
-def test_random_rate_draws_every_mask_with_its_probability_and_weight():
+@pytest.mark.parametrize("prompt", [[], PROMPT])
+def test_random_rate_draws_every_mask_with_its_probability_and_weight(prompt):
     size = len(RESPONSE)
-    seqs = repeat(pack([(PROMPT, RESPONSE)], 3), KEYS)
+    seqs = repeat(pack([(prompt, RESPONSE)], 3), KEYS)
     views = random_rate(seqs, keys(KEYS, "masks"))
-    response_NR = views.masked_BKT[:, 0, len(PROMPT) :].long()
+    response_NR = views.masked_BKT[:, 0, len(prompt) :].long()
     counts = torch.bincount(response_NR @ torch.tensor([4, 2, 1]), minlength=8).double()
     by_count = [_expect(lambda t, k=k: t**k * (1 - t) ** (size - k), MIN_RATE, 1) for k in range(size + 1)]
     expected = torch.tensor([by_count[s.sum()] for s in _subsets(size)]) * KEYS

@@ -12,14 +12,18 @@ from rows import rl_batch, same_weights, sft_batch, toy_engine, weights
 ALGORITHM = D1().build()
 
 
-class BrokenGradient:
-    """A finite loss whose gradient is not."""
+class Broken:
+    """A finite loss whose gradient is not, or the reverse."""
+
+    def __init__(self, part):
+        self.part = part
 
     def units(self, batch):
         return 1.0
 
     def __call__(self, logp_BKT, batch):
-        return (logp_BKT.sum() * 0).sqrt(), Meter()
+        loss = logp_BKT.sum()
+        return ((loss * 0).sqrt() if self.part == "gradient" else loss + torch.inf), Meter()
 
 
 def _nan_row(engine):
@@ -45,10 +49,11 @@ def test_a_broken_micro_batch_skips_the_update_and_is_counted():
     assert not same_weights(weights(engine), before) and engine.skipped == 0
 
 
-def test_a_finite_loss_with_a_broken_gradient_is_skipped():
+@pytest.mark.parametrize("part", ["gradient", "loss"])
+def test_a_broken_loss_or_gradient_is_skipped(part):
     engine = toy_engine()
     before = weights(engine)
-    assert engine.update(sft_batch(engine, 0), BrokenGradient()).mean() == {"skipped_updates": 1.0}
+    assert engine.update(sft_batch(engine, 0), Broken(part)).mean() == {"skipped_updates": 1.0}
     assert same_weights(weights(engine), before)
 
 

@@ -3,7 +3,7 @@ from fractions import Fraction
 import pytest
 
 from dare.errors import DareError
-from dare.rewards.arithmetic import countdown, countdown_plain, evaluate
+from dare.rewards.arithmetic import countdown, countdown_plain, digit_sums, evaluate
 
 HOSTILE = [
     "",
@@ -100,3 +100,21 @@ def test_a_broken_row_is_named() -> None:
         countdown_plain("1", ground_truth="x", numbers="[1]")
     with pytest.raises(DareError, match="numbers is '1;2'"):
         countdown_plain("1", ground_truth="1", numbers="1;2")
+
+
+@pytest.mark.parametrize(
+    ("completion", "score"),
+    [
+        ("4+9 2+5 6+5", 1.0),
+        ("9+4 5+2 5+6", 1.0),
+        ("4+8 2+5 6+5", 2 / 3),
+        ("2+5 4+9 6+5", 1 / 3),
+        ("4+9 2+5", None),
+        ("4+9  2+5 6+5", None),
+        ("0+9 2+5 6+5", None),
+        ("４+9 2+5 6+5", None),
+        ("", None),
+    ],
+)
+def test_digit_sums(completion: str, score: float | None) -> None:
+    assert digit_sums(completion, ground_truth="13 7 11", index=3) == score

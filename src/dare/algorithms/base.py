@@ -8,7 +8,7 @@ from torch import Tensor
 
 from dare.algorithms.advantage import Advantage
 from dare.algorithms.kl import KL
-from dare.algorithms.losses import Aggregate, PolicyLoss, token_mean
+from dare.algorithms.losses import Aggregate, PolicyLoss, bounded_exp, token_mean
 from dare.batch import Batch
 from dare.config import Config
 from dare.diffusion.likelihood import token_sum
@@ -51,7 +51,7 @@ class Algorithm:
             loss_BU = loss_BU + self.kl_coef * kl_BU
             meter.add("kl", kl_BU, batch.counted_BT)
         meter.add("loss", loss_BU, batch.counted_BT)
-        meter.add("ratio", log_ratio_BU.exp(), batch.counted_BT)
+        meter.add("ratio", bounded_exp(log_ratio_BU), batch.counted_BT)
         meter.add("clip_fraction", self.clips(log_ratio_BU, advantage_BU), batch.counted_BT)
         weight_BU, _ = self.aggregate(batch.counted_BT)
         # where, not *: an uncounted unit must not turn 0 * inf into NaN

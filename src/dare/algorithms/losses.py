@@ -13,14 +13,18 @@ Aggregate = Callable[[Tensor], tuple[Tensor, Tensor]]
 
 def clipped(log_ratio_BU: Tensor, advantage_BU: Tensor, *, low: float, high: float) -> Tensor:
     """PPO's clipped surrogate, -min(rho A, clip(rho, 1 - low, 1 + high) A) (arXiv 1707.06347, equation 7)."""
-    # the exponent is bounded so that a runaway ratio gives a large number, not an infinity times zero
-    ratio_BU = log_ratio_BU.clamp(-20, 20).exp()
+    ratio_BU = bounded_exp(log_ratio_BU)
     return -torch.minimum(ratio_BU * advantage_BU, ratio_BU.clamp(1 - low, 1 + high) * advantage_BU)
+
+
+def bounded_exp(x: Tensor, bound: float = 20.0) -> Tensor:
+    """exp(x), continued as a straight line above ``bound``: finite, and its gradient keeps its direction."""
+    return x.clamp_max(bound).exp() * (1 + (x - bound).clamp_min(0))
 
 
 def is_clipped(log_ratio_BU: Tensor, advantage_BU: Tensor, *, low: float, high: float) -> Tensor:
     """Units whose gradient the clip removes."""
-    ratio_BU = log_ratio_BU.exp()
+    ratio_BU = bounded_exp(log_ratio_BU)
     return ((ratio_BU > 1 + high) & (advantage_BU > 0)) | ((ratio_BU < 1 - low) & (advantage_BU < 0))
 
 

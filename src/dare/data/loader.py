@@ -4,12 +4,12 @@ import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any, TypeVar
 
+from torchdata.stateful_dataloader import StatefulDataLoader
+
 from dare.diffusion.noise import key, uniform
 
-with warnings.catch_warnings():
-    # torchdata 0.11 calls a function that torch has deprecated
-    warnings.simplefilter("ignore")
-    from torchdata.stateful_dataloader import StatefulDataLoader
+# torchdata 0.11 calls a function that torch has deprecated
+warnings.filterwarnings("ignore", message="'set_vital' is deprecated")
 
 T = TypeVar("T")
 

@@ -5,18 +5,22 @@ from functools import cache
 from itertools import permutations
 
 from dare.data.splits import check_request, split_of
+from dare.errors import DareError
 from dare.rewards.sudoku import is_solution
 from dare.types import Example
 
-EMPTY_CELLS = range(8, 14)
+EMPTY_CELLS = range(5, 10)
+MAX_TEST = 100_000
 
 
 def sudoku_small(count: int, seed: int, split: str) -> list[Example]:
-    """Return puzzles with 8 to 13 empty cells, cut from random grids; many have several solutions, and any one counts.
+    """Return puzzles with 5 to 9 empty cells, cut from random grids; where several solutions fit, any one counts.
 
     ``split`` is ``train`` or ``test``; a puzzle lies in one of them, and no test puzzle comes twice.
     """
     check_request("sudoku_small", count, split)
+    if split == "test" and count > MAX_TEST:
+        raise DareError(f"sudoku_small test count is {count}; ask for at most {MAX_TEST}")
     rng, seen = random.Random(f"sudoku_small:{seed}:{split}"), set()
     examples: list[Example] = []
     while len(examples) < count:

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 
-from dare.data.addition import addition_small
 from dare.data.countdown import countdown_small
+from dare.data.digit_sums import digit_sums
 from dare.data.sudoku import sudoku_small
 from dare.types import Example
 
@@ -11,7 +11,7 @@ Task = Callable[[int, int, str], list[Example]]
 """``(count, seed, split)`` to examples, a pure function of the three; ``split`` is ``train`` or ``test``."""
 
 TASKS: dict[str, Task] = {
-    "addition_small": addition_small,
     "countdown_small": countdown_small,
+    "digit_sums": digit_sums,
     "sudoku_small": sudoku_small,
 }

@@ -39,7 +39,7 @@ def _step(model: DiffusionLM, state: "_State", candidates_BT: Tensor, quota_B: T
     ids_NT, lengths_N = state.ids_BT[rows], state.lengths_B[rows]
     if model.spec.attention == "block_causal":
         # later blocks cannot be seen, so they need not be computed
-        width = int(candidates_NT.any(0).nonzero().max()) + 1
+        width = (int(candidates_NT.any(0).nonzero().max()) // state.block_size + 1) * state.block_size
         ids_NT, candidates_NT, lengths_N = ids_NT[:, :width], candidates_NT[:, :width], lengths_N.clamp_max(width)
     noise_NT = uniform(key(state.key_B[rows], "token", state.forwards_B[rows]), ids_NT.shape[1])
     order_NT = uniform(key(state.key_B[rows], "order", state.forwards_B[rows]), ids_NT.shape[1])
@@ -99,7 +99,7 @@ class _State:
         self.forwards_B[rows] += 1
 
     def finish_rows_with_eos(self) -> None:
-        """Stop rows that have ended; what follows the first EOS is EOS, as in training."""
+        """Stop rows that have ended; the blocks they leave out are filled with EOS, as in training."""
         if self.decoding.stop_at_eos:
             self.finished_B |= (self.is_eos() & self.response_BT).any(1)
             rest_BT = self.masked_BT & self.finished_B[:, None]

@@ -52,7 +52,7 @@ def token_sum(logp_BKT: Tensor, views: Views) -> Tensor:
 
 
 def elbo(logp_BKT: Tensor, views: Views) -> Tensor:
-    """Evidence lower bound per sequence, in nats: the weighted sum over tokens, averaged over views, ``[B]``."""
+    """Evidence lower bound ``[B]`` in nats: the mean weighted sum of views that are K independent draws."""
     return token_sum(logp_BKT, views).sum(-1) / logp_BKT.shape[1]
 
 

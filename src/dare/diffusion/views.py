@@ -68,4 +68,4 @@ def _bernoulli(seqs: Sequences, key_B: Tensor, rate_BT: Tensor) -> Views:
 
 def _stack(views: list[tuple[Tensor, Tensor, Tensor]]) -> Views:
     masked, weight, rate = (torch.stack(parts, dim=1) for parts in zip(*views, strict=True))
-    return Views(masked, weight.to(torch.float32), rate.to(torch.float32))
+    return Views(masked, weight, rate)

@@ -53,6 +53,9 @@ def read_weights(model: Transformer, folder: Path, config: dict[str, Any]) -> No
     """Copy a folder's tensors into ``model``, one at a time; a missing or misshapen tensor is an error."""
     name_of = family_of(config, str(folder)).tensor_name
     where = _tensor_files(folder)
+    extra = sorted(set(where) - {name_of(name) for name, _ in model.named_parameters()})
+    if extra:
+        raise DareError(f"{folder}: tensor {extra[0]!r} ({len(extra)} in all) has no place in this family's decoder")
     for name, weight in model.named_parameters():
         key = name_of(name)
         if key not in where:
@@ -102,9 +105,11 @@ def _read_config(folder: Path) -> dict[str, Any]:
 
 
 def _tensor_files(folder: Path) -> dict[str, Path]:
-    files = sorted(folder.glob("*.safetensors"))
+    files = sorted(folder.glob("model*.safetensors"))
     if not files:
-        raise DareError(f"{folder}: no *.safetensors file there; DARE reads no pickled weights, convert them first")
+        raise DareError(
+            f"{folder}: no model*.safetensors file there; DARE reads no pickled weights, convert them first"
+        )
     where = {}
     for path in files:
         with safe_open(path, framework="pt") as file:

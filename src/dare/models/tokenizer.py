@@ -5,6 +5,7 @@ from pathlib import Path
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
+from transformers.utils import logging
 
 from dare.errors import DareError
 from dare.types import Rollouts
@@ -39,6 +40,8 @@ def tiny_token_ids() -> dict[str, int]:
 
 def load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
     """Load a checkpoint's tokenizer from local files; no remote code is run and nothing is downloaded."""
+    level = logging.get_verbosity()
+    logging.set_verbosity_error()  # it warns that it does not know the model, which it is not asked to load
     try:
         return AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     except (OSError, ValueError, KeyError) as error:
@@ -46,6 +49,8 @@ def load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
         raise DareError(
             f"{folder}: no usable tokenizer ({reason}); copy the checkpoint's tokenizer files there"
         ) from error
+    finally:
+        logging.set_verbosity(level)
 
 
 def encode_prompt(tokenizer: PreTrainedTokenizerBase, prompt: Sequence[Mapping[str, str]]) -> list[int]:

@@ -51,10 +51,15 @@ def _value(node: ast.expr, used: list[int]) -> Fraction:
     raise ValueError(f"{type(node).__name__} is not allowed in an arithmetic expression")
 
 
-def integer_plain(completion: str, *, ground_truth: str, **_: Any) -> float | None:
-    """Grade a completion that is nothing but ASCII digits: 1.0 if the number is right, else 0.0; other text is ``None``."""
-    digits = completion.strip()
-    return float(int(digits) == int(ground_truth)) if re.fullmatch(r"[0-9]{1,20}", digits) else None
+def digit_sums(completion: str, *, ground_truth: str, **_: Any) -> float | None:
+    """Grade pairs such as ``4+9 2+5``: the share of pairs that add up to their sum in ``ground_truth``, in order.
+
+    A completion that is not one pair of digits from 1 to 9 per sum is ``None``.
+    """
+    sums, pairs = ground_truth.split(), completion.split(" ")
+    if len(pairs) != len(sums) or not all(re.fullmatch(r"[1-9]\+[1-9]", pair) for pair in pairs):
+        return None
+    return sum(int(pair[0]) + int(pair[2]) == int(total) for pair, total in zip(pairs, sums, strict=True)) / len(sums)
 
 
 def countdown(completion: str, *, ground_truth: str | int, numbers: str | Sequence[int], **_: Any) -> float | None:

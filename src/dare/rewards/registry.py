@@ -8,7 +8,7 @@ from collections.abc import Callable
 from types import MappingProxyType
 
 from dare.errors import DareError, nearest
-from dare.rewards.arithmetic import countdown, countdown_plain, integer_plain
+from dare.rewards.arithmetic import countdown, countdown_plain, digit_sums
 from dare.rewards.maths import boxed, hashes
 from dare.rewards.sudoku import sudoku, sudoku_plain
 
@@ -16,7 +16,7 @@ Reward = Callable[..., float | None]
 
 REWARDS: dict[str, Reward] = {
     "boxed": boxed,
-    "integer_plain": integer_plain,
+    "digit_sums": digit_sums,
     "hashes": hashes,
     "countdown": countdown,
     "countdown_plain": countdown_plain,
@@ -26,7 +26,6 @@ REWARDS: dict[str, Reward] = {
 
 DEFAULT_REWARD = MappingProxyType(
     {
-        "addition_small": "integer_plain",
         "gsm8k": "boxed",
         "openai/gsm8k": "hashes",
         "math": "boxed",
@@ -35,6 +34,7 @@ DEFAULT_REWARD = MappingProxyType(
         "aime2025": "boxed",
         "countdown": "countdown",
         "countdown_small": "countdown_plain",
+        "digit_sums": "digit_sums",
         "sudoku": "sudoku",
         "sudoku_small": "sudoku_plain",
     }
