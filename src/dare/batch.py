@@ -13,7 +13,7 @@ class Batch(Rows):
     """Rows of one update. ``counted_BT`` positions that enter the loss; the rest is set for RL only.
 
     ``old_BKT`` and ``reference_BKT`` are token log-probabilities of the behaviour and the reference policy on the very
-    same views; ``advantage_B`` one credit per row.
+    same views; ``advantage_B`` one credit per row; ``on_policy`` tells that the behaviour policy is the live one.
     """
 
     seqs: Sequences
@@ -22,6 +22,7 @@ class Batch(Rows):
     old_BKT: Tensor | None = None
     reference_BKT: Tensor | None = None
     advantage_B: Tensor | None = None
+    on_policy: bool = False
 
     def __len__(self) -> int:
         return len(self.seqs.ids_BT)

@@ -38,7 +38,7 @@ def quickstart(layers: Layers = None) -> None:
     from dare.quickstart import QuickstartConfig
     from dare.quickstart import quickstart as run
 
-    run(load_config(QuickstartConfig, layers or []))
+    run(load_config(QuickstartConfig, layers or [], base=QuickstartConfig().model_dump(mode="json")))
 
 
 @app.command()

@@ -21,7 +21,7 @@ def plan(verb: str, layers: list[str]) -> None:
     checkpoint = load_model(config.model.path, config.train.seed, config.engine.dtype)
     assert checkpoint.tokenizer is not None
     spec, room = checkpoint.model.spec, config.decoding.max_new_tokens
-    items = load_items(config.task, "train", checkpoint.tokenizer, spec, room)
+    items = load_items(config.task, "train", checkpoint.tokenizer, spec, room, answers=verb == "sft")
     table = Table("plan", f"dare {verb}", title=None)
     for name, value in {**_model(checkpoint), **_data(items, room), **_work(config, checkpoint, items)}.items():
         table.add_row(name, value)

@@ -48,7 +48,7 @@ class QuickstartConfig(Config):
         optim=OptimConfig(lr=3e-3, betas=(0.9, 0.98), warmup=50, schedule="cosine"),
     )
     rl: PhaseConfig = PhaseConfig(
-        train=TrainConfig(steps=80, batch=16), optim=OptimConfig(lr=4e-4, betas=(0.9, 0.98), warmup=5)
+        train=TrainConfig(steps=100, batch=16), optim=OptimConfig(lr=4e-4, betas=(0.9, 0.98), warmup=5)
     )
 
 

@@ -45,13 +45,13 @@ def write_rows(path: Path, rows: list[object]) -> str:
     ("override", "expected"),
     [
         ("trian.steps=3", "unknown setting 'trian'; did you mean 'train'?"),
-        ("train.step=3", "unknown setting 'train.step'; did you mean 'train.steps'?"),
+        ("train.step=3", "unknown setting 'train.step'; did you mean 'steps'?"),
         ("train.steps=-3", "setting train.steps=-3"),
         ("train.steps=many", "setting train.steps='many'"),
         ("algorithm.name=d2", "algorithm.name='d2' is unknown; did you mean 'd1'?"),
         (
             "algorithm.clipp=0.1",
-            "unknown setting 'algorithm.clipp'; did you mean 'algorithm.clip'?".replace("algorithm.clip'", "clip'"),
+            "unknown setting 'algorithm.clipp'; did you mean 'clip'?",
         ),
         ("decoding.temperature=0", "decoding.temperature=0"),
         ("decoding.threshold=0.9", "threshold"),
@@ -76,7 +76,7 @@ def test_a_mistake_is_one_clear_line_and_writes_nothing(
 @pytest.mark.parametrize(
     ("rows", "expected"),
     [
-        ([], "empty"),
+        ([], "has no rows"),
         ([ROW, {k: v for k, v in ROW.items() if k != "prompt"}], "row 1: no column 'prompt'"),
         ([ROW, {**ROW, "prompt": []}], "row 1: prompt is null or empty"),
         ([{**ROW, "data_source": "unheard_of"}], "data_source 'unheard_of' has no usual reward"),
@@ -126,3 +126,22 @@ def test_an_existing_run_is_never_overwritten(
     (out / "precious").write_text("data")
     assert "is not empty" in refused(["sft", f"output={out}", *SMALL], monkeypatch, capsys)
     assert [path.name for path in out.iterdir()] == ["precious"]
+
+
+def test_a_group_with_equal_rewards_and_empty_answers_train_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_rows(tmp_path / "rows.jsonl", [ROW])
+    out = tmp_path / "run"
+    layers = [
+        f"output={out}",
+        f"task={{root: {tmp_path}, train: rows.jsonl}}",
+        "decoding={max_new_tokens: 2, steps: 1, temperature: 1.0}",
+        "algorithm={name: d1, group_size: 3, updates: 1}",
+        "train={steps: 1, batch: 1}",
+    ]
+    monkeypatch.setattr("sys.argv", ["dare", "rl", *layers])
+    with pytest.raises(SystemExit) as stop:
+        main()
+    assert not stop.value.code
+    metrics = json.loads((out / "metrics.jsonl").read_text())
+    assert metrics["groups/zero_variance"] == 1.0 and metrics["groups/none_solved"] == 1.0
+    assert metrics["advantage/std"] == 0.0 and metrics["reward/unparsed"] == 1.0

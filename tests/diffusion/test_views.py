@@ -24,7 +24,7 @@ def test_coupled_scores_every_token_hidden_with_all_and_once_in_a_context():
     assert torch.equal(views.scored_BKT, views.masked_BKT)
     rate_BT = views.rate_BKT[:, 1]
     assert ((rate_BT >= 0.2) & (rate_BT <= 0.8)).all() and (rate_BT == rate_BT[:, :1]).all()
-    for view, share in enumerate((torch.tensor(1.0), rate_BT, 1 - rate_BT)):
+    for view, share in enumerate((torch.ones((), dtype=torch.float64), rate_BT, 1 - rate_BT)):
         assert torch.allclose(views.weight_BKT[:, view], views.masked_BKT[:, view] / (2 * share), rtol=1e-5)
 
 
@@ -35,7 +35,7 @@ def test_fully_masked_hides_the_response_and_a_share_of_the_prompt():
     assert masked_NT[:, 9:12].all() and not masked_NT[:, 12:].any()
     count_T = masked_NT[:, :9].sum(0)
     assert ((count_T - 0.15 * KEYS).abs() < 4 * (KEYS * 0.15 * 0.85) ** 0.5).all()
-    assert torch.equal(views.weight_BKT[:, 0], seqs.response_BT.float())
+    assert torch.equal(views.weight_BKT[:, 0], seqs.response_BT.double())
 
 
 @pytest.mark.parametrize("name", SAMPLERS)

@@ -47,7 +47,7 @@ def test_sudoku_plain_reads_sixteen_digits_only(completion: str) -> None:
 def test_sudoku_plain_scores() -> None:
     assert sudoku_plain(f" {SOLUTION}\n", ground_truth=SOLUTION, puzzle=PUZZLE) == 1.0
     one_wrong = "1" + SOLUTION[1:]
-    assert sudoku_plain(one_wrong, ground_truth=SOLUTION, puzzle=PUZZLE) == 0.9 * 9 / 12
+    assert sudoku_plain(one_wrong, ground_truth=SOLUTION, puzzle=PUZZLE) == pytest.approx(0.9 * 9 / 12)
     changed_given = SOLUTION[0] + "4" + SOLUTION[2:]
     assert sudoku_plain(changed_given, ground_truth=SOLUTION, puzzle=PUZZLE) == 0.0
 

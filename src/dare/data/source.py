@@ -50,15 +50,23 @@ def load_examples(task: TaskConfig, split: Split) -> list[Example]:
 
 
 def load_items(
-    task: TaskConfig, split: Split, tokenizer: PreTrainedTokenizerBase, spec: ModelSpec, response_tokens: int
+    task: TaskConfig,
+    split: Split,
+    tokenizer: PreTrainedTokenizerBase,
+    spec: ModelSpec,
+    response_tokens: int,
+    answers: bool = False,
 ) -> Items:
-    """Tokenise one split; rows longer than ``task.max_prompt_tokens`` or the context are left out or refused."""
+    """Tokenise one split; rows longer than ``task.max_prompt_tokens`` or the context are left out or refused.
+
+    With ``answers`` every row must have a worked answer, and it must fit into ``response_tokens`` with its end token.
+    """
     limit = min(task.max_prompt_tokens, spec.context - response_tokens)
     rows = []
     examples = load_examples(task, split)
     for index, example in enumerate(examples):
         prompt_ids = encode_prompt(tokenizer, example.prompt)
-        answer_ids = encode_answer(tokenizer, example.answer) if example.answer is not None else []
+        answer_ids = encode_answer(tokenizer, _answer(example, task, index)) if answers else []
         fits = len(prompt_ids) <= limit and len(answer_ids) < response_tokens
         if fits:
             rows.append(Item(index, example, prompt_ids, answer_ids))
@@ -99,6 +107,12 @@ def pad(rows_ids: Sequence[Sequence[int]], prompt_lengths: Sequence[int], pad_id
     position_T = torch.arange(ids_BT.shape[1])
     response_BT = (position_T >= prompt_B[:, None]) & (position_T < lengths_B[:, None])
     return Sequences(ids_BT, response_BT, lengths_B)
+
+
+def _answer(example: Example, task: TaskConfig, row: int) -> str:
+    if not example.answer:
+        raise DareError(f"task.train={task.train!r} row {row}: no answer to learn from; set task.answer_column")
+    return example.answer
 
 
 def _too_long(task: TaskConfig, split: str, row: int, prompt: int, limit: int, answer: int, room: int) -> str:

@@ -3,6 +3,7 @@
 The objective sees the model only through ``logp_BKT``. So it is differentiated at that leaf, and each view's slice of
 the gradient is pushed back through the view's own forward pass. Exact for any loss, because the forward is
 deterministic. The last view keeps its graph from the first pass: K views cost 2K - 1 forwards, one view costs one.
+On the first update after a rollout the behaviour policy's scores are the values themselves, and K forwards do.
 """
 
 import torch
@@ -18,8 +19,11 @@ from dare.models.base import DiffusionLM
 def backward(model: DiffusionLM, batch: Batch, objective: Objective, units: float) -> tuple[float, Meter]:
     """Add the gradient of ``objective(batch) / units`` to the parameters; return the summed loss and its metrics."""
     last = batch.views.masked_BKT.shape[1] - 1
-    with torch.no_grad():
-        logps = [_logp(model, batch, view) for view in range(last)]
+    if batch.on_policy and batch.old_BKT is not None:
+        logps = list(batch.old_BKT[:, :last].unbind(1))
+    else:
+        with torch.no_grad():
+            logps = [_logp(model, batch, view) for view in range(last)]
     with_graph_BT = _logp(model, batch, last)
     leaf_BKT = torch.stack([*logps, with_graph_BT.detach()], dim=1).requires_grad_(True)
     loss, meter = objective(leaf_BKT, batch)

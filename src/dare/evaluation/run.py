@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from dare.errors import DareError
 from dare.evaluation.config import EvalConfig
@@ -35,23 +35,15 @@ def write_results(folder: Path, results: Sequence[Result], traces: Sequence[dict
 
 def show(results: Sequence[Result]) -> None:
     """Print a table of results."""
-    table = Table()
-    for column in (
-        "",
-        "task",
-        "answers",
-        "accuracy",
-        "95 % interval",
-        "mean score",
-        "unparsed",
-        "tokens/forward",
-        "seconds",
-    ):
-        table.add_column(column, justify="left" if column in ("", "task") else "right")
+    columns = ("answers", "accuracy", "95 % interval", "score", "unparsed", "tokens/pass")
+    table = Table(
+        Column("", no_wrap=True),
+        *(Column(name, justify="right", no_wrap=True) for name in columns),
+        title=results[0].task,
+    )
     for r in results:
-        interval = f"{r.low:.1%} - {r.high:.1%}"
-        numbers = (f"{r.accuracy:.1%}", interval, f"{r.mean_score:.3f}", str(r.parse_failures))
-        table.add_row(r.name, r.task, str(r.count), *numbers, f"{r.tokens_per_forward:.2f}", f"{r.seconds:.1f}")
+        numbers = (str(r.count), f"{r.accuracy:.1%}", f"{r.low:.1%} to {r.high:.1%}", f"{r.mean_score:.3f}")
+        table.add_row(r.name, *numbers, str(r.parse_failures), f"{r.tokens_per_forward:.2f}")
     Console().print(table)
     for r in results:
         if r.dropped:

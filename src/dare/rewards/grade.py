@@ -27,6 +27,14 @@ def grade(completions: Sequence[str], examples: Sequence[Example], weights: Mapp
     return [_grade(text, row, weights or _default(row)) for text, row in zip(completions, examples, strict=True)]
 
 
+def check_rewards(examples: Sequence[Example], weights: Mapping[str, float] | None) -> None:
+    """Raise ``DareError`` for a reward that does not exist or a data source without a usual one."""
+    sources = {str(example.columns.get("data_source")): example for example in examples}
+    for example in sources.values():
+        for name in weights or _default(example):
+            reward(name)
+
+
 def _grade(completion: str, example: Example, weights: Mapping[str, float]) -> Grade:
     found = {name: reward(name)(completion, **example.columns) for name in weights}
     scores = {name: score or 0.0 for name, score in found.items()}

@@ -22,7 +22,7 @@ from dare.types import Rollouts
 def train_rl(config: RLConfig) -> Path:
     """Improve the policy on its own graded answers and return the run folder."""
     algorithm = config.algorithm.build()
-    run = open_run(config, config.algorithm.updates)
+    run = open_run(config, answers=False, updates_per_step=config.algorithm.updates)
     if algorithm.kl_coef > 0:
         run.engine.keep_reference()
     with RunLog(run.folder, "rl", run.start, config.train.steps, ("reward/mean", "length/mean", "kl")) as log:
@@ -69,4 +69,4 @@ def score(
     counted_BKT = views.scored_BKT & rollouts.counted_BT[:, None]
     meter.add("entropy", old.entropy_BKT, counted_BKT)
     reference = engine.score(seqs, views, reference=True).logp_BKT if algorithm.kl_coef > 0 else None
-    return Batch(seqs, views, rollouts.counted_BT, old.logp_BKT, reference, advantage_B)
+    return Batch(seqs, views, rollouts.counted_BT, old.logp_BKT, reference, advantage_B, on_policy=inner == 0)

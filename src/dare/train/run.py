@@ -17,6 +17,7 @@ from dare.engines.local import LocalEngine
 from dare.errors import DareError
 from dare.models.checkpoint import Checkpoint, load_checkpoint
 from dare.models.tokenizer import PreTrainedTokenizerBase
+from dare.rewards.grade import check_rewards
 from dare.train.config import RunConfig
 
 CHECKPOINTS, CONFIG, _STATE = "checkpoints", "config.yaml", "trainer.json"
@@ -57,8 +58,11 @@ class Run:
             shutil.rmtree(old)
 
 
-def open_run(config: RunConfig, updates_per_step: int = 1) -> Run:
-    """Load model, data and engine; only when all of that worked is the run folder created."""
+def open_run(config: RunConfig, *, answers: bool, updates_per_step: int = 1) -> Run:
+    """Load model, data and engine; only when all of that worked is the run folder created.
+
+    ``answers`` tells that the rows need worked answers (SFT); without them they must be gradable (RL).
+    """
     found = checkpoints(config.output)
     if config.output.exists() and any(config.output.iterdir()) and not config.resume:
         raise DareError(f"output {str(config.output)!r} is not empty; choose another or continue it with resume=true")
@@ -67,7 +71,11 @@ def open_run(config: RunConfig, updates_per_step: int = 1) -> Run:
     checkpoint = load_model(config.model.path, config.train.seed, config.engine.dtype)
     assert checkpoint.tokenizer is not None
     spec = checkpoint.model.spec
-    items = load_items(config.task, "train", checkpoint.tokenizer, spec, config.decoding.max_new_tokens)
+    items = load_items(
+        config.task, "train", checkpoint.tokenizer, spec, config.decoding.max_new_tokens, answers=answers
+    )
+    if not answers:
+        check_rewards([item.example for item in items.rows], config.task.rewards)
     engine = LocalEngine(checkpoint, config.engine, config.optim, config.train.steps * updates_per_step)
     loader = make_loader(items.rows, config.train.batch, config.train.seed)
     run = Run(config, config.output, engine, checkpoint.tokenizer, items, loader)

@@ -19,7 +19,7 @@ from dare.train.run import Run, open_run
 
 def train_sft(config: SFTConfig) -> Path:
     """Train on answers and return the run folder."""
-    run = open_run(config)
+    run = open_run(config, answers=True)
     objective, views = NegativeElbo(), sft_views(run.engine.spec)
     with RunLog(run.folder, "sft", run.start, config.train.steps, ("loss", "tokens_per_s")) as log:
         for step, rows in run.batches():
