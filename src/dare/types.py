@@ -111,6 +111,20 @@ class Rollouts(Rows):
         return self.counted_BT.sum(1)
 
 
+def pack(
+    rows: Sequence[Sequence[int]], prompt_lengths: Sequence[int], pad_id: int, device: torch.device | str = "cpu"
+) -> Sequences:
+    """Right-pad rows of token ids; what follows a row's prompt is its response."""
+    lengths_B = torch.tensor([len(row) for row in rows], device=device)
+    ids_BT = torch.full((len(rows), int(lengths_B.max())), pad_id, device=device)
+    for ids_T, row in zip(ids_BT, rows, strict=True):
+        ids_T[: len(row)] = torch.tensor(row)
+    position_T = torch.arange(ids_BT.shape[1], device=device)
+    prompt_B1 = torch.tensor(prompt_lengths, device=device)[:, None]
+    response_BT = (position_T >= prompt_B1) & (position_T < lengths_B[:, None])
+    return Sequences(ids_BT, response_BT, lengths_B)
+
+
 def concatenate(parts: Sequence[Rollouts], pad_id: int) -> Rollouts:
     """Stack rollouts of different widths; new columns are padding."""
     width = max(part.seqs.ids_BT.shape[1] for part in parts)

@@ -4,15 +4,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-import torch
-
 from dare.data.config import TaskConfig
 from dare.data.parquet import read_examples
 from dare.data.tasks import TASKS
 from dare.errors import DareError, nearest
 from dare.models.base import ModelSpec
 from dare.models.tokenizer import PreTrainedTokenizerBase, encode_answer, encode_prompt
-from dare.types import Example, Sequences
+from dare.types import Example, Sequences, pack
 
 Split = Literal["train", "test"]
 
@@ -95,18 +93,7 @@ def answer_sequences(rows: Sequence[Item], spec: ModelSpec, padding: str, canvas
             length = canvas
         rows_ids.append(item.prompt_ids + item.answer_ids + [eos] * (length - len(item.answer_ids)))
         prompt_lengths.append(len(item.prompt_ids))
-    return pad(rows_ids, prompt_lengths, spec.pad_id)
-
-
-def pad(rows_ids: Sequence[Sequence[int]], prompt_lengths: Sequence[int], pad_id: int) -> Sequences:
-    """Right-pad rows of token ids into ``Sequences``; what follows the prompt is the response."""
-    lengths_B, prompt_B = torch.tensor([len(ids) for ids in rows_ids]), torch.tensor(prompt_lengths)
-    ids_BT = torch.full((len(rows_ids), int(lengths_B.max())), pad_id)
-    for row, ids in zip(ids_BT, rows_ids, strict=True):
-        row[: len(ids)] = torch.tensor(ids)
-    position_T = torch.arange(ids_BT.shape[1])
-    response_BT = (position_T >= prompt_B[:, None]) & (position_T < lengths_B[:, None])
-    return Sequences(ids_BT, response_BT, lengths_B)
+    return pack(rows_ids, prompt_lengths, spec.pad_id)
 
 
 def _answer(example: Example, task: TaskConfig, row: int) -> str:

@@ -9,7 +9,7 @@ from dare.decoding.config import DecodingConfig
 from dare.decoding.select import RULES, commit, propose
 from dare.diffusion.noise import key, uniform
 from dare.models.base import DiffusionLM, ModelSpec
-from dare.types import Rollouts, Sequences
+from dare.types import Rollouts, Sequences, pack
 
 
 @torch.no_grad()
@@ -57,15 +57,12 @@ class _State:
 
     def __init__(self, spec: ModelSpec, prompts: Sequence[Sequence[int]], decoding: DecodingConfig, key_B: Tensor):
         self.spec, self.decoding, self.key_B = spec, decoding, key_B
-        device = key_B.device
-        prompt_B = torch.tensor([len(prompt) for prompt in prompts], device=device)
-        self.lengths_B = prompt_B + decoding.max_new_tokens
-        position_T = torch.arange(int(self.lengths_B.max()), device=device)
-        self.response_BT = (position_T >= prompt_B[:, None]) & (position_T < self.lengths_B[:, None])
-        self.ids_BT = torch.full(self.response_BT.shape, spec.pad_id, device=device)
-        for row, prompt in zip(self.ids_BT, prompts, strict=True):
-            row[: len(prompt)] = torch.tensor(prompt, device=device)
-        self.ids_BT[self.response_BT] = spec.mask_id
+        prompt_lengths = [len(prompt) for prompt in prompts]
+        canvas = [spec.mask_id] * decoding.max_new_tokens
+        seqs = pack([[*prompt, *canvas] for prompt in prompts], prompt_lengths, spec.pad_id, key_B.device)
+        self.ids_BT, self.response_BT, self.lengths_B = seqs.ids_BT, seqs.response_BT, seqs.lengths_B
+        prompt_B = self.lengths_B - decoding.max_new_tokens
+        position_T = torch.arange(self.ids_BT.shape[1], device=key_B.device)
         # a block-causal model counts blocks from the first prompt token, a masked one from the first answer token
         block_causal = spec.attention == "block_causal"
         offset_BT = position_T.expand_as(self.ids_BT) if block_causal else position_T - prompt_B[:, None]
