@@ -34,4 +34,4 @@ class DecodingConfig(Config):
     def steps_for(self, block_size: int) -> int:
         """Denoising steps of one block of ``block_size`` positions, rounded up, at least one."""
         steps = self.steps or self.max_new_tokens
-        return max(1, -(-steps * block_size // self.max_new_tokens))
+        return max(1, -(-steps * min(block_size, self.max_new_tokens) // self.max_new_tokens))

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Column, Table
 
@@ -40,6 +41,9 @@ def show(results: Sequence[Result]) -> None:
         Column("", no_wrap=True),
         *(Column(name, justify="right", no_wrap=True) for name in columns),
         title=results[0].task,
+        box=SIMPLE_HEAD,
+        collapse_padding=True,
+        pad_edge=False,
     )
     for r in results:
         numbers = (str(r.count), f"{r.accuracy:.1%}", f"{r.low:.1%} to {r.high:.1%}", f"{r.mean_score:.3f}")
