@@ -19,7 +19,9 @@ def toy_model(
         block_size=block_size,
     )
     torch.manual_seed(seed)
-    arch = Architecture(hidden_size=16, layers=2, heads=2, mlp_size=24, rope_theta=100.0)
+    arch = Architecture(
+        hidden_size=16, layers=2, heads=2, kv_heads=2, head_size=8, rotary_size=8, mlp_size=24, rope_theta=100.0
+    )
     model = Transformer(arch, spec).double()
     for weight in model.parameters():
         torch.nn.init.normal_(weight, std=0.5)

@@ -1,7 +1,8 @@
 """Read RL and SFT rows in the DARE / verl schema from .parquet and .jsonl files, without conversion.
 
 A row has ``data_source``, ``prompt`` (a list of role/content turns), ``reward_model.ground_truth`` and any
-``extra_info``. A dotted column such as ``extra_info.question`` names a field inside a struct.
+``extra_info``. A dotted column such as ``extra_info.question`` names a field inside a struct. The prompt of an SFT row
+may be a whole conversation, its last turn the assistant's.
 """
 
 import json
@@ -14,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from dare.data.turns import TurnPolicy, answers_to_learn
 from dare.errors import DareError, nearest
 from dare.types import Example
 
@@ -63,33 +65,51 @@ def read_examples(
     question_column: str | None = None,
     limit: int | None = None,
     drop_ungraded: bool = False,
+    turns: TurnPolicy | None = None,
+    seed: int = 0,
 ) -> list[Example]:
     """Read the first ``limit`` rows (all by default) of a .parquet or .jsonl file.
 
     ``columns`` of an example are ``data_source``, ``ground_truth``, every item of ``extra_info`` and ``row``, the
     0-based row in the file. ``question_column`` replaces the prompt by one user turn; ``answer_column`` sets the answer
     of an SFT row, for which ``data_source`` and ``ground_truth`` may be absent. ``drop_ungraded`` leaves out rows
-    whose ground truth is null or empty.
+    whose ground truth is null or empty. ``turns`` asks for SFT rows: without an ``answer_column`` each prompt is a
+    conversation, whose answers are picked by this policy and ``seed``.
 
     Raises ``DareError`` for a missing, unreadable or empty file, a missing column, or an empty prompt, question, answer
-    or ground truth.
+    or ground truth, and a conversation that does not end in an answer.
     """
     rows = [_Row(Path(path), number, fields) for number, fields in enumerate(_read(Path(path), limit))]
     if drop_ungraded:
         rows = [row for row in rows if _ground_truth(row) is not None]
     if not rows:
         raise DareError(f"{path} has no rows to use; give a file with at least one")
+    if turns is not None and answer_column is None:
+        return [example for row in rows for example in _conversation(row, turns, seed)]
     return [_example(row, question_column, answer_column) for row in rows]
 
 
 def _example(row: _Row, question_column: str | None, answer_column: str | None) -> Example:
     prompt = _turns(row) if question_column is None else _turn(row, question_column)
-    answer = None if answer_column is None else _text(row, answer_column)
-    if answer is None:
-        graded = {"data_source": row.get("data_source"), "ground_truth": row.get("reward_model.ground_truth")}
-    else:
-        graded = {"data_source": row.fields.get("data_source"), "ground_truth": _ground_truth(row)}
-    return Example(prompt, {**row.struct("extra_info"), **graded, "row": row.number}, answer)
+    if answer_column is not None:
+        return Example(prompt, _ungraded(row), _text(row, answer_column))
+    graded = {"data_source": row.get("data_source"), "ground_truth": row.get("reward_model.ground_truth")}
+    return Example(prompt, {**row.struct("extra_info"), **graded, "row": row.number})
+
+
+def _conversation(row: _Row, policy: TurnPolicy, seed: int) -> list[Example]:
+    turns = _turns(row)
+    if len(turns) < 2 or turns[-1]["role"] != "assistant":
+        roles = ", ".join(turn["role"] for turn in turns)
+        raise row.error("prompt", f"turns of {roles}; end it with a question and its answer, or set task.answer_column")
+    places = answers_to_learn(turns, policy, seed, row.number)
+    return [Example(turns[:place], _ungraded(row), turns[place]["content"]) for place in places]
+
+
+def _ungraded(row: _Row) -> dict[str, Any]:
+    """Columns of a row that is not graded, so it may lack what a grader needs."""
+    graded = {"data_source": row.fields.get("data_source"), "ground_truth": _ground_truth(row)}
+    return {**row.struct("extra_info"), **graded, "row": row.number}
 
 
 def _turn(row: _Row, question_column: str) -> tuple[dict[str, str], ...]:

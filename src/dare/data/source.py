@@ -9,7 +9,7 @@ from dare.data.parquet import read_examples
 from dare.data.tasks import TASKS
 from dare.errors import DareError, nearest
 from dare.models.base import ModelSpec
-from dare.models.tokenizer import PreTrainedTokenizerBase, encode_answer, encode_prompt
+from dare.models.tokenizer import PreTrainedTokenizerBase, encode_conversation, encode_prompt
 from dare.types import Example, Sequences, pack
 
 Split = Literal["train", "test"]
@@ -17,7 +17,10 @@ Split = Literal["train", "test"]
 
 @dataclass(frozen=True)
 class Item:
-    """A tokenised row; ``index`` is its number in the source and part of its noise key."""
+    """A tokenised example; ``index`` is its number in the split and part of its noise key.
+
+    ``answer_ids`` (SFT) end with the template's end-of-turn token where it has one, and without EOS.
+    """
 
     index: int
     example: Example
@@ -33,8 +36,11 @@ class Items:
     dropped: int
 
 
-def load_examples(task: TaskConfig, split: Split) -> list[Example]:
-    """Read or generate one split; a name without a file suffix is an embedded task."""
+def load_examples(task: TaskConfig, split: Split, answers: bool = False) -> list[Example]:
+    """Read or generate one split; a name without a file suffix is an embedded task.
+
+    With ``answers`` every example has a worked answer and need not be gradable; without, it is the other way round.
+    """
     source = task.train if split == "train" else task.test or task.train
     count = task.train_count if split == "train" else task.test_count
     if source in TASKS:
@@ -43,8 +49,15 @@ def load_examples(task: TaskConfig, split: Split) -> list[Example]:
         raise DareError(
             f"task.{split}={source!r} is no embedded task ({nearest(source, TASKS)}) and no .parquet or .jsonl file"
         )
-    columns = {"question_column": task.question_column, "answer_column": task.answer_column}
-    return read_examples(task.root / source, limit=count, drop_ungraded=True, **columns)
+    return read_examples(
+        task.root / source,
+        question_column=task.question_column,
+        answer_column=task.answer_column,
+        limit=count,
+        drop_ungraded=not answers,
+        turns=task.turns if answers else None,
+        seed=task.seed,
+    )
 
 
 def load_items(
@@ -61,10 +74,9 @@ def load_items(
     """
     limit = min(task.max_prompt_tokens, spec.context - response_tokens)
     rows = []
-    examples = load_examples(task, split)
+    examples = load_examples(task, split, answers)
     for index, example in enumerate(examples):
-        prompt_ids = encode_prompt(tokenizer, example.prompt)
-        answer_ids = encode_answer(tokenizer, _answer(example, task, index)) if answers else []
+        prompt_ids, answer_ids = _encode(tokenizer, example, spec, answers)
         fits = len(prompt_ids) <= limit and len(answer_ids) < response_tokens
         if fits:
             rows.append(Item(index, example, prompt_ids, answer_ids))
@@ -96,10 +108,15 @@ def answer_sequences(rows: Sequence[Item], spec: ModelSpec, padding: str, canvas
     return pack(rows_ids, prompt_lengths, spec.pad_id)
 
 
-def _answer(example: Example, task: TaskConfig, row: int) -> str:
-    if not example.answer:
-        raise DareError(f"task.train={task.train!r} row {row}: no answer to learn from; set task.answer_column")
-    return example.answer
+def _encode(
+    tokenizer: PreTrainedTokenizerBase, example: Example, spec: ModelSpec, answers: bool
+) -> tuple[list[int], list[int]]:
+    """Ids of prompt and answer; the answer keeps its end-of-turn token but not EOS, which ``answer_sequences`` adds."""
+    if not answers:
+        return encode_prompt(tokenizer, example.prompt), []
+    assert example.answer is not None
+    prompt_ids, answer_ids = encode_conversation(tokenizer, example.prompt, example.answer)
+    return prompt_ids, answer_ids[:-1] if answer_ids[-1:] == [spec.eos_ids[0]] else answer_ids
 
 
 def _too_long(task: TaskConfig, split: str, row: int, prompt: int, limit: int, answer: int, room: int) -> str:

@@ -1,9 +1,12 @@
 """What the rest of DARE may know about a model: a spec, hidden states and a head."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from torch import Tensor
+
+from dare.errors import DareError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,3 +44,10 @@ class DiffusionLM(Protocol):
     def head(self, hidden_MD: Tensor) -> Tensor:
         """Return logits ``[M, V]`` for gathered states; only scored positions ever meet the vocabulary."""
         ...
+
+
+def require(config: Mapping[str, Any], family: str, supported: Mapping[str, Any]) -> None:
+    """Refuse a ``config.json`` that asks for something the decoder does not compute."""
+    for key, expected in supported.items():
+        if config.get(key, expected) != expected:
+            raise DareError(f"config.json: {key}={config[key]!r} is not supported for {family}; expected {expected!r}")

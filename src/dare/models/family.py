@@ -1,26 +1,37 @@
-"""A family: how its ``config.json`` and tensor names map onto the shared decoder."""
+"""A family: how its ``config.json``, special tokens and tensor names map onto the shared decoder."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from dare.errors import DareError, nearest
-from dare.models import llada, tiny
+from dare.models import dream, llada, llada2, sdar, tiny
 from dare.models.base import ModelSpec
-from dare.models.transformer import Architecture
+from dare.models.names import Piece, llama_pieces
+from dare.models.tokens import SpecialIds
+from dare.models.transformer import Architecture, Transformer
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Family:
-    """``parse`` reads ``config.json``; ``tensor_name`` maps our parameter names to the checkpoint's."""
+    """``parse`` reads ``config.json``; ``pieces`` says where a parameter lies in the checkpoint; ``mask_names`` are the
+    spellings of its mask token; ``model`` is the decoder, or the subclass that undoes the family's quirk.
+    """
 
-    parse: Callable[[Mapping[str, Any]], tuple[Architecture, ModelSpec]]
-    tensor_name: Callable[[str], str]
+    parse: Callable[[Mapping[str, Any], SpecialIds], tuple[Architecture, ModelSpec]]
+    pieces: Callable[[str, Architecture], list[Piece]] = llama_pieces
+    mask_names: tuple[str, ...] = ()
+    model: type[Transformer] = Transformer
 
 
+_SDAR = Family(parse=sdar.parse, mask_names=("<|MASK|>", "<MASK>"))
 FAMILIES: dict[str, Family] = {
-    "LLaDAModelLM": Family(llada.parse, llada.tensor_name),
-    "DareTiny": Family(tiny.parse, tiny.tensor_name),
+    "LLaDAModelLM": Family(parse=llada.parse, pieces=llada.pieces, mask_names=("<|mdm_mask|>",)),
+    "DreamModel": Family(parse=dream.parse, mask_names=("<|mask|>",), model=dream.DreamTransformer),
+    "SDARForCausalLM": _SDAR,
+    "SDARMoeForCausalLM": _SDAR,
+    "LLaDA2MoeModelLM": Family(parse=llada2.parse, pieces=llada2.pieces, mask_names=("<|mask|>",)),
+    "DareTiny": Family(parse=tiny.parse, pieces=tiny.pieces),
 }
 
 

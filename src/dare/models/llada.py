@@ -1,11 +1,11 @@
-"""LLaDA (arXiv 2502.09992): a masked model, full attention, the tensor names of its OLMo ancestor."""
+"""LLaDA and LLaDA 1.5 (arXiv 2502.09992, 2505.19223): masked models with the tensor names of their OLMo ancestor."""
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
-from dare.errors import DareError
-from dare.models.base import ModelSpec
+from dare.models.base import ModelSpec, require
+from dare.models.names import Piece, translate
+from dare.models.tokens import SpecialIds
 from dare.models.transformer import Architecture
 
 _SUPPORTED = {
@@ -25,6 +25,7 @@ _NAMES = {
     "embed": "model.transformer.wte",
     "norm": "model.transformer.ln_f",
     "unembed": "model.transformer.ff_out",
+    "blocks": "model.transformer.blocks",
     "attention_norm": "attn_norm",
     "attention.q": "q_proj",
     "attention.k": "k_proj",
@@ -37,17 +38,17 @@ _NAMES = {
 }
 
 
-def parse(config: Mapping[str, Any]) -> tuple[Architecture, ModelSpec]:
+def parse(config: Mapping[str, Any], ids: SpecialIds) -> tuple[Architecture, ModelSpec]:
     """Read LLaDA's ``config.json``; a setting the decoder does not compute is refused."""
-    for key, expected in _SUPPORTED.items():
-        if config.get(key, expected) != expected:
-            raise DareError(f"config.json: {key}={config[key]!r} is not supported for LLaDA; expected {expected!r}")
-    if config["n_kv_heads"] != config["n_heads"]:
-        raise DareError(f"config.json: n_kv_heads={config['n_kv_heads']} differs from n_heads={config['n_heads']}")
+    require(config, "LLaDA", _SUPPORTED)
+    head_size = config["d_model"] // config["n_heads"]
     architecture = Architecture(
         hidden_size=config["d_model"],
         layers=config["n_layers"],
         heads=config["n_heads"],
+        kv_heads=config["n_kv_heads"],
+        head_size=head_size,
+        rotary_size=head_size,
         mlp_size=config["mlp_hidden_size"],
         rope_theta=config["rope_theta"],
         norm_eps=config["rms_norm_eps"],
@@ -55,17 +56,15 @@ def parse(config: Mapping[str, Any]) -> tuple[Architecture, ModelSpec]:
     )
     spec = ModelSpec(
         family="llada",
-        mask_id=config["mask_token_id"],
-        eos_ids=(config["eos_token_id"],),
-        pad_id=config["pad_token_id"],
+        mask_id=ids.mask_id,
+        eos_ids=ids.eos_ids,
+        pad_id=ids.pad_id,
         vocab_size=config["embedding_size"],
         context=config["max_sequence_length"],
     )
     return architecture, spec
 
 
-def tensor_name(name: str) -> str:
-    """``blocks.3.mlp.up.weight`` -> ``model.transformer.blocks.3.up_proj.weight``."""
-    block, module = re.fullmatch(r"(blocks\.\d+\.)?(.+)\.weight", name).groups()  # type: ignore[union-attr]
-    prefix = f"model.transformer.{block}" if block else ""
-    return f"{prefix}{_NAMES[module]}.weight"
+def pieces(name: str, arch: Architecture) -> list[Piece]:
+    """``blocks.3.mlp.up.weight`` lies in ``model.transformer.blocks.3.up_proj.weight``."""
+    return [Piece(translate(name, _NAMES))]

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from dare.models.base import ModelSpec
+from dare.models.names import Piece
+from dare.models.tokens import SpecialIds
 from dare.models.transformer import Architecture
 
 TINY_PREFIX = "tiny:"
@@ -40,22 +42,32 @@ def tiny_config(name: str, token_ids: Mapping[str, int]) -> dict[str, Any]:
     }
 
 
-def parse(config: Mapping[str, Any]) -> tuple[Architecture, ModelSpec]:
+def parse(config: Mapping[str, Any], ids: SpecialIds) -> tuple[Architecture, ModelSpec]:
     """Read the ``config.json`` written by ``tiny_config``."""
-    sizes = ("hidden_size", "layers", "heads", "mlp_size", "rope_theta")
+    head_size = config["hidden_size"] // config["heads"]
+    architecture = Architecture(
+        hidden_size=config["hidden_size"],
+        layers=config["layers"],
+        heads=config["heads"],
+        kv_heads=config["heads"],
+        head_size=head_size,
+        rotary_size=head_size,
+        mlp_size=config["mlp_size"],
+        rope_theta=config["rope_theta"],
+    )
     spec = ModelSpec(
         family="tiny",
-        mask_id=config["mask_token_id"],
-        eos_ids=(config["eos_token_id"],),
-        pad_id=config["pad_token_id"],
+        mask_id=ids.mask_id,
+        eos_ids=ids.eos_ids,
+        pad_id=ids.pad_id,
         vocab_size=config["vocab_size"],
         context=config["context"],
         attention=config["attention"],
         block_size=config["block_size"],
     )
-    return Architecture(**{key: config[key] for key in sizes}), spec
+    return architecture, spec
 
 
-def tensor_name(name: str) -> str:
+def pieces(name: str, arch: Architecture) -> list[Piece]:
     """The embedded models keep the decoder's own parameter names."""
-    return name
+    return [Piece(name)]

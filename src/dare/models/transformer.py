@@ -8,65 +8,69 @@ from torch import Tensor, nn
 
 from dare.models.attention import block_causal_mask, full_mask, noised_clean_mask
 from dare.models.base import ModelSpec
+from dare.models.moe import Experts, GatedMLP, SparseMLP
 
 
 @dataclass(frozen=True, kw_only=True)
 class Architecture:
-    """Sizes and constants of the decoder; a family's file derives it from ``config.json``."""
+    """Sizes and constants of the decoder; a family's file derives it from ``config.json``.
+
+    ``kv_heads`` key and value heads, each shared by several query heads; ``rotary_size`` leading features of a head
+    that rotate; ``qk_norm`` RMS norm of query and key heads before rotation; ``tied`` one matrix for input and output.
+    """
 
     hidden_size: int
     layers: int
     heads: int
+    kv_heads: int
+    head_size: int
+    rotary_size: int
     mlp_size: int
     rope_theta: float
     norm_eps: float = 1e-5
+    qkv_bias: bool = False
+    qk_norm: bool = False
     tied: bool = False
-
-    @property
-    def head_size(self) -> int:
-        """Width of one attention head."""
-        return self.hidden_size // self.heads
+    experts: Experts | None = None
 
 
 class Attention(nn.Module):
-    """Multi-head attention with rotary positions."""
+    """Grouped-query attention (arXiv 2305.13245) with rotary positions."""
 
     def __init__(self, arch: Architecture):
         super().__init__()
         self.arch = arch
-        self.q, self.k, self.v, self.o = (nn.Linear(arch.hidden_size, arch.hidden_size, bias=False) for _ in range(4))
+        wide, narrow = arch.heads * arch.head_size, arch.kv_heads * arch.head_size
+        self.q = nn.Linear(arch.hidden_size, wide, bias=arch.qkv_bias)
+        self.k = nn.Linear(arch.hidden_size, narrow, bias=arch.qkv_bias)
+        self.v = nn.Linear(arch.hidden_size, narrow, bias=arch.qkv_bias)
+        self.o = nn.Linear(wide, arch.hidden_size, bias=False)
+        if arch.qk_norm:
+            self.q_norm = nn.RMSNorm(arch.head_size, eps=arch.norm_eps)
+            self.k_norm = nn.RMSNorm(arch.head_size, eps=arch.norm_eps)
 
     def forward(self, x_NTD: Tensor, rope: tuple[Tensor, Tensor], mask: Tensor | None) -> Tensor:
         """Attend within each row under ``mask`` (True: may look)."""
-        shape = (*x_NTD.shape[:2], self.arch.heads, self.arch.head_size)
-        q, k, v = (project(x_NTD).view(shape).transpose(1, 2) for project in (self.q, self.k, self.v))
-        mixed = F.scaled_dot_product_attention(rotate(q, rope), rotate(k, rope), v, attn_mask=mask)
+        q, k, v = (project(x_NTD).unflatten(-1, (-1, self.arch.head_size)) for project in (self.q, self.k, self.v))
+        if self.arch.qk_norm:
+            q, k = self.q_norm(q), self.k_norm(k)
+        q, k, v = (heads.transpose(1, 2) for heads in (q, k, v))
+        shared = self.arch.kv_heads != self.arch.heads
+        mixed = F.scaled_dot_product_attention(rotate(q, rope), rotate(k, rope), v, attn_mask=mask, enable_gqa=shared)
         return self.o(mixed.transpose(1, 2).flatten(2))
-
-
-class GatedMLP(nn.Module):
-    """SwiGLU feed-forward (arXiv 2002.05202)."""
-
-    def __init__(self, arch: Architecture):
-        super().__init__()
-        self.gate = nn.Linear(arch.hidden_size, arch.mlp_size, bias=False)
-        self.up = nn.Linear(arch.hidden_size, arch.mlp_size, bias=False)
-        self.down = nn.Linear(arch.mlp_size, arch.hidden_size, bias=False)
-
-    def forward(self, x_NTD: Tensor) -> Tensor:
-        """Apply position by position."""
-        return self.down(F.silu(self.gate(x_NTD)) * self.up(x_NTD))
 
 
 class Block(nn.Module):
     """Pre-norm residual block."""
 
-    def __init__(self, arch: Architecture):
+    def __init__(self, arch: Architecture, layer: int):
         super().__init__()
         self.attention_norm = nn.RMSNorm(arch.hidden_size, eps=arch.norm_eps)
         self.attention = Attention(arch)
         self.mlp_norm = nn.RMSNorm(arch.hidden_size, eps=arch.norm_eps)
-        self.mlp = GatedMLP(arch)
+        self.mlp: nn.Module = GatedMLP(arch.hidden_size, arch.mlp_size)
+        if arch.experts and layer >= arch.experts.first_dense:
+            self.mlp = SparseMLP(arch.hidden_size, arch.experts)
 
     def forward(self, x_NTD: Tensor, rope: tuple[Tensor, Tensor], mask: Tensor | None) -> Tensor:
         """Return the residual stream after attention and MLP."""
@@ -81,7 +85,7 @@ class Transformer(nn.Module):
         super().__init__()
         self.arch, self.spec = arch, spec
         self.embed = nn.Embedding(spec.vocab_size, arch.hidden_size)
-        self.blocks = nn.ModuleList(Block(arch) for _ in range(arch.layers))
+        self.blocks = nn.ModuleList(Block(arch, layer) for layer in range(arch.layers))
         self.norm = nn.RMSNorm(arch.hidden_size, eps=arch.norm_eps)
         if not arch.tied:
             self.unembed = nn.Linear(arch.hidden_size, spec.vocab_size, bias=False)
@@ -112,16 +116,19 @@ class Transformer(nn.Module):
 
 
 def rope_tables(positions_T: Tensor, arch: Architecture, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Cosines and sines ``[T, head]`` of rotary positions (arXiv 2104.09864), computed in float32 or wider."""
+    """Cosines and sines ``[T, rotary]`` of rotary positions (arXiv 2104.09864), computed in float32 or wider."""
     wide = torch.promote_types(dtype, torch.float32)
-    exponent = torch.arange(0, arch.head_size, 2, device=positions_T.device, dtype=wide) / arch.head_size
+    exponent = torch.arange(0, arch.rotary_size, 2, device=positions_T.device, dtype=wide) / arch.rotary_size
     angle = positions_T.to(wide)[:, None] / arch.rope_theta**exponent
     angle = torch.cat([angle, angle], dim=-1)
     return angle.cos(), angle.sin()
 
 
 def rotate(x: Tensor, rope: tuple[Tensor, Tensor]) -> Tensor:
-    """Rotate the two halves of each head (the GPT-NeoX pairing), in the tables' precision."""
+    """Rotate the two halves of each head's leading features (the GPT-NeoX pairing), in the tables' precision."""
     cos, sin = rope
-    first, second = x.to(cos.dtype).chunk(2, dim=-1)
-    return (torch.cat([first, second], -1) * cos + torch.cat([-second, first], -1) * sin).to(x.dtype)
+    size = cos.shape[-1]
+    turning, still = x[..., :size].to(cos.dtype), x[..., size:]
+    first, second = turning.chunk(2, dim=-1)
+    turned = (turning * cos + torch.cat([-second, first], -1) * sin).to(x.dtype)
+    return torch.cat([turned, still], -1) if still.shape[-1] else turned
