@@ -15,7 +15,7 @@ from dare.models.family import Family
 from dare.models.transformer import Transformer
 
 SHARD_BYTES = 5 * 10**9
-_MAPPED_BYTES = 256 * 10**6
+_MAPPED_BYTES = 64 * 10**6
 """Pages of a mapped file stay resident until it is closed, so it is reopened after this much."""
 
 
