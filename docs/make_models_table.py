@@ -1,4 +1,4 @@
-"""Write the table of docs/models.md from the tests: a tick is a test that exists. Run: python docs/make_models_table.py"""
+"""Write the table of docs/models.md from the tests; a tick is a test. Run: python docs/make_models_table.py"""
 
 import importlib
 import sys
@@ -35,6 +35,7 @@ def families_of(job: tuple[str, str] | None) -> set[str]:
 
 
 def table() -> str:
+    """Return the table in Markdown."""
     sys.path.insert(0, str(ROOT / "tests" / "models"))
     done = {title: families_of(job) for title, job in JOBS.items()}
     lines = ["| family | " + " | ".join(JOBS) + " |", "|---" * (len(JOBS) + 1) + "|"]
@@ -44,6 +45,7 @@ def table() -> str:
 
 
 def rewritten(page: str) -> str:
+    """Return the page with its table made anew."""
     before, _, rest = page.partition(START)
     return before + START + table() + END + rest.partition(END)[2]
 

@@ -88,6 +88,33 @@ def generate(
     run(model, prompt, load_config(GenerateConfig, layers or []), trace)
 
 
+@app.command("export")
+def export_(
+    model: Annotated[str, typer.Argument(help="Run folder or checkpoint folder, with or without an adapter.")],
+    out: Annotated[Path, typer.Argument(help="Folder to write; it must be new or empty.")],
+) -> None:
+    """Write a complete Hugging Face folder: adapter merged, tokenizer and chat template included."""
+    from dare.export import export
+
+    export(model, out)
+
+
+@app.command()
+def convert(
+    model: Annotated[str, typer.Argument(help="Llama, Qwen2 or Qwen3 folder, .gguf file, or a converted model.")],
+    out: Annotated[Path, typer.Argument(help="Folder to write; it must be new or empty.")],
+    to: Annotated[str, typer.Option(help="masked or block.")] = "masked",
+    block_size: Annotated[int | None, typer.Option(help="Positions per block, with --to block.")] = None,
+    alignment: Annotated[
+        str | None, typer.Option(help="Which state predicts a token: next (the one before it, the default) or same.")
+    ] = None,
+) -> None:
+    """Turn an autoregressive checkpoint into the starting point of a masked or block diffusion model."""
+    from dare.convert import convert_named
+
+    convert_named(model, out, to, block_size, alignment)
+
+
 @app.command()
 def plan(verb: Annotated[str, typer.Argument(help="sft or rl.")], layers: Layers = None) -> None:
     """Check a run's settings, model and data, and print its sizes, before any compute."""

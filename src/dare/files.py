@@ -1,6 +1,9 @@
 """Files that are either whole or absent."""
 
 import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 
@@ -9,3 +12,17 @@ def write_atomically(path: Path, text: str) -> None:
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     temporary.write_text(text)
     temporary.replace(path)
+
+
+@contextmanager
+def folder_atomically(path: Path) -> Iterator[Path]:
+    """Yield a new folder beside ``path`` and rename it to ``path`` at the end; after an error nothing is left of it."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    shutil.rmtree(temporary, ignore_errors=True)  # what a kill left behind
+    temporary.mkdir(parents=True)
+    try:
+        yield temporary
+        temporary.replace(path)
+    except BaseException:
+        shutil.rmtree(temporary)
+        raise

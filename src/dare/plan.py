@@ -7,8 +7,9 @@ from dare.config import load_config
 from dare.data.source import Items, load_items
 from dare.errors import DareError, nearest
 from dare.models.checkpoint import Checkpoint
+from dare.models.lora import has_adapter
 from dare.train.config import RLConfig, RunConfig, SFTConfig
-from dare.train.run import load_model
+from dare.train.run import starting_model
 
 SCHEMAS: dict[str, type[RunConfig]] = {"sft": SFTConfig, "rl": RLConfig}
 
@@ -18,7 +19,7 @@ def plan(verb: str, layers: list[str]) -> None:
     if verb not in SCHEMAS:
         raise DareError(f"plan {verb!r}: no such training verb; {nearest(verb, SCHEMAS)}")
     config = load_config(SCHEMAS[verb], layers)
-    checkpoint = load_model(config.model.path, config.train.seed, config.engine.dtype)
+    checkpoint = starting_model(config)
     assert checkpoint.tokenizer is not None
     spec, room = checkpoint.model.spec, config.decoding.max_new_tokens
     items = load_items(config.task, "train", checkpoint.tokenizer, spec, room, answers=verb == "sft")
@@ -51,20 +52,21 @@ def _data(items: Items, room: int) -> dict[str, str]:
 def _work(config: RunConfig, checkpoint: Checkpoint, items: Items) -> dict[str, str]:
     """Sequences, passes and the memory that parameters, gradients and both Adam moments take."""
     train, bytes_each = config.train, {"float32": 4, "bfloat16": 2, "float64": 8}[config.engine.dtype]
-    rows, copies = train.batch, 4
+    rows, trained = train.batch, _parameters(checkpoint, trained=True)
+    held = _parameters(checkpoint) + 3 * trained
     lines = {}
     if isinstance(config, RLConfig):
         algorithm = config.algorithm
         rows *= algorithm.group_size
-        copies += algorithm.kl_coef > 0
+        held += _parameters(checkpoint) if algorithm.kl_coef > 0 and not has_adapter(checkpoint.model) else 0
         lines["algorithm"] = ", ".join(f"{key}={value}" for key, value in algorithm.model_dump().items())
     decoding = config.decoding
     lines["decoding"] = ", ".join(f"{key}={value}" for key, value in decoding.model_dump(exclude_none=True).items())
     epochs = train.steps * train.batch / len(items.rows)
     lines["work"] = f"{train.steps} steps of {rows} sequences ({epochs:.2f} epochs), lr {config.optim.lr}"
-    lines["weights in memory"] = f"{_parameters(checkpoint) * bytes_each * copies / 1e9:.3f} GB ({copies} copies)"
+    lines["weights in memory"] = f"{held * bytes_each / 1e9:.3f} GB, {trained / 1e6:.2f} M parameters trained"
     return lines
 
 
-def _parameters(checkpoint: Checkpoint) -> int:
-    return sum(weight.numel() for weight in checkpoint.model.parameters())
+def _parameters(checkpoint: Checkpoint, trained: bool = False) -> int:
+    return sum(weight.numel() for weight in checkpoint.model.parameters() if weight.requires_grad or not trained)

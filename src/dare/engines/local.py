@@ -3,6 +3,7 @@
 import copy
 import math
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
 import torch
@@ -15,10 +16,11 @@ from dare.diffusion.likelihood import Scores, score_views
 from dare.engines.accumulate import backward
 from dare.engines.base import Objective
 from dare.engines.config import EngineConfig, OptimConfig
-from dare.engines.state import load_optimizer, save_optimizer
+from dare.engines.state import load_optimizer, load_policy, save_optimizer, save_policy
 from dare.errors import DareError
 from dare.meter import Meter
-from dare.models.checkpoint import Checkpoint, read_weights, save_model
+from dare.models.checkpoint import Checkpoint
+from dare.models.lora import adapter_off, has_adapter
 from dare.types import Rollouts, Sequences, Views, concatenate
 
 
@@ -30,15 +32,17 @@ class LocalEngine:
         self.model = checkpoint.model.to(config.device)
         self.spec = self.model.spec
         self.reference = self.model
+        self.trained = [weight for weight in self.model.parameters() if weight.requires_grad]
         self.optimizer = torch.optim.AdamW(
-            self.model.parameters(), lr=optim.lr, betas=optim.betas, weight_decay=optim.weight_decay, fused=True
+            self.trained, lr=optim.lr, betas=optim.betas, weight_decay=optim.weight_decay, fused=True
         )
         self.updates = 0
         self.skipped = 0
 
     def keep_reference(self) -> None:
-        """Freeze a copy of the current weights as the reference policy."""
-        self.reference = copy.deepcopy(self.model).requires_grad_(False)
+        """Freeze a copy of the current weights as the reference policy; under an adapter the base model is it."""
+        if not has_adapter(self.model):
+            self.reference = copy.deepcopy(self.model).requires_grad_(False)
 
     def rollout(
         self, prompts: Sequence[Sequence[int]], decoding: DecodingConfig, key_B: Tensor, group_B: Tensor
@@ -55,11 +59,12 @@ class LocalEngine:
         """See ``Engine.score``."""
         model = self.reference if reference else self.model
         logps, entropies = [], []
-        for start in range(0, len(seqs.ids_BT), self.config.micro_batch):
-            rows = slice(start, start + self.config.micro_batch)
-            scores = score_views(model, seqs.select(rows), views.select(rows))
-            logps.append(scores.logp_BKT)
-            entropies.append(scores.entropy_BKT)
+        with adapter_off(model) if reference and has_adapter(model) else nullcontext():
+            for start in range(0, len(seqs.ids_BT), self.config.micro_batch):
+                rows = slice(start, start + self.config.micro_batch)
+                scores = score_views(model, seqs.select(rows), views.select(rows))
+                logps.append(scores.logp_BKT)
+                entropies.append(scores.entropy_BKT)
         return Scores(torch.cat(logps), torch.cat(entropies))
 
     def update(self, batch: Batch, objective: Objective) -> Meter:
@@ -71,7 +76,7 @@ class LocalEngine:
             loss, metrics = backward(self.model, micro, objective, units)
             finite = finite and math.isfinite(loss)
             meter.update(metrics)
-        norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.optim.max_grad_norm)
+        norm = torch.nn.utils.clip_grad_norm_(self.trained, self.optim.max_grad_norm)
         if finite and math.isfinite(float(norm)):
             self._step()
             meter.add("grad_norm", float(norm))
@@ -92,12 +97,12 @@ class LocalEngine:
 
     def save(self, folder: Path) -> None:
         """See ``Engine.save``."""
-        save_model(folder, self.checkpoint)
+        save_policy(folder, self.checkpoint)
         save_optimizer(folder, self.optimizer, {"updates": self.updates, "skipped": self.skipped})
 
     def load(self, folder: Path) -> None:
         """See ``Engine.load``; the reference policy stays as it is."""
-        read_weights(self.model, folder, self.checkpoint.config)
+        load_policy(folder, self.checkpoint)
         counters = load_optimizer(folder, self.optimizer)
         self.updates, self.skipped = counters["updates"], counters["skipped"]
 

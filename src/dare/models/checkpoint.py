@@ -55,7 +55,7 @@ def build(config: dict[str, Any], folder: Path) -> Transformer:
     except KeyError as error:
         raise DareError(f"{folder / 'config.json'}: key {error} is missing; this family needs it") from error
     with torch.device("meta"):
-        return family.model(architecture, spec)
+        return Transformer(architecture, spec)
 
 
 def read_weights(model: Transformer, folder: Path, config: dict[str, Any]) -> None:
@@ -78,14 +78,15 @@ def _fresh_tiny(name: str, seed: int, dtype: torch.dtype) -> Checkpoint:
     if name not in TINY_MODELS:
         raise DareError(f"model {name!r} is not an embedded model; {nearest(name, TINY_MODELS)}")
     config = tiny_config(name, tiny_token_ids())
-    model = build(config, Path(name)).to_empty(device="cpu").to(dtype)
+    model = build(config, Path(name)).to_empty(device="cpu")
     generator = torch.Generator().manual_seed(seed)
     for parameter, weight in model.named_parameters():
         if "norm" in parameter:
             torch.nn.init.ones_(weight)
         else:
             torch.nn.init.normal_(weight, std=config["init_std"], generator=generator)
-    return Checkpoint(model, config, tiny_tokenizer())
+    # drawn in float32 whatever the dtype, so that a seed names one model
+    return Checkpoint(model.to(dtype), config, tiny_tokenizer())
 
 
 def _read_json(file: Path) -> dict[str, Any]:

@@ -5,32 +5,32 @@ from dataclasses import dataclass
 from typing import Any
 
 from dare.errors import DareError, nearest
-from dare.models import dream, llada, llada2, sdar, tiny
+from dare.models import converted, dream, llada, llada2, sdar, tiny
 from dare.models.base import ModelSpec
 from dare.models.names import Piece, llama_pieces
 from dare.models.tokens import SpecialIds
-from dare.models.transformer import Architecture, Transformer
+from dare.models.transformer import Architecture
 
 
 @dataclass(frozen=True, kw_only=True)
 class Family:
     """``parse`` reads ``config.json``; ``pieces`` says where a parameter lies in the checkpoint; ``mask_names`` are the
-    spellings of its mask token; ``model`` is the decoder, or the subclass that undoes the family's quirk.
+    spellings of its mask token.
     """
 
     parse: Callable[[Mapping[str, Any], SpecialIds], tuple[Architecture, ModelSpec]]
     pieces: Callable[[str, Architecture], list[Piece]] = llama_pieces
     mask_names: tuple[str, ...] = ()
-    model: type[Transformer] = Transformer
 
 
 _SDAR = Family(parse=sdar.parse, mask_names=("<|MASK|>", "<MASK>"))
 FAMILIES: dict[str, Family] = {
     "LLaDAModelLM": Family(parse=llada.parse, pieces=llada.pieces, mask_names=("<|mdm_mask|>",)),
-    "DreamModel": Family(parse=dream.parse, mask_names=("<|mask|>",), model=dream.DreamTransformer),
+    "DreamModel": Family(parse=dream.parse, mask_names=("<|mask|>",)),
     "SDARForCausalLM": _SDAR,
     "SDARMoeForCausalLM": _SDAR,
     "LLaDA2MoeModelLM": Family(parse=llada2.parse, pieces=llada2.pieces, mask_names=("<|mask|>",)),
+    converted.CONVERTED: Family(parse=converted.parse),
     "DareTiny": Family(parse=tiny.parse, pieces=tiny.pieces),
 }
 

@@ -19,7 +19,12 @@ _SUPPORTED: dict[str, Any] = {
 
 
 def architecture(
-    config: Mapping[str, Any], family: str, *, qkv_bias: bool = False, qk_norm: bool = False
+    config: Mapping[str, Any],
+    family: str,
+    *,
+    qkv_bias: bool = False,
+    qk_norm: bool = False,
+    next_token: bool = False,
 ) -> Architecture:
     """Read sizes under their usual names; a setting the decoder does not compute is refused."""
     require(config, family, _SUPPORTED)
@@ -37,6 +42,7 @@ def architecture(
         qkv_bias=qkv_bias,
         qk_norm=qk_norm,
         tied=config.get("tie_word_embeddings", False),
+        next_token=next_token,
         experts=_experts(config),
     )
 

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from dare.models.attention import block_causal_mask, full_mask, noised_clean_mask
 from dare.models.base import ModelSpec
 from dare.models.moe import Experts, GatedMLP, SparseMLP
+from dare.models.shift import previous_states
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -16,7 +17,8 @@ class Architecture:
     """Sizes and constants of the decoder; a family's file derives it from ``config.json``.
 
     ``kv_heads`` key and value heads, each shared by several query heads; ``rotary_size`` leading features of a head
-    that rotate; ``qk_norm`` RMS norm of query and key heads before rotation; ``tied`` one matrix for input and output.
+    that rotate; ``qk_norm`` RMS norm of query and key heads before rotation; ``tied`` one matrix for input and output;
+    ``next_token`` the weights predict the token after a position, so the decoder moves its states one position on.
     """
 
     hidden_size: int
@@ -31,6 +33,7 @@ class Architecture:
     qkv_bias: bool = False
     qk_norm: bool = False
     tied: bool = False
+    next_token: bool = False
     experts: Experts | None = None
 
 
@@ -101,7 +104,10 @@ class Transformer(nn.Module):
         x_NTD = self.embed(ids_NT)
         for block in self.blocks:
             x_NTD = block(x_NTD, rope, mask)
-        return self.norm(x_NTD[:, :width])
+        if not self.arch.next_token:
+            return self.norm(x_NTD[:, :width])
+        clean_NTD = None if clean_NT is None else x_NTD[:, width:]
+        return self.norm(previous_states(x_NTD[:, :width], clean_NTD, self.spec.block_size))
 
     def head(self, hidden_MD: Tensor) -> Tensor:
         """See ``DiffusionLM.head``."""

@@ -10,12 +10,17 @@ from dare.config import Config
 from dare.data.config import TaskConfig
 from dare.decoding.config import DecodingConfig
 from dare.engines.config import EngineConfig, OptimConfig
+from dare.models.lora import LoraSettings
 
 
 class ModelConfig(Config):
-    """``path`` a checkpoint folder, a run folder, or an embedded model: ``tiny:masked``, ``tiny:block``."""
+    """``path`` a checkpoint folder, a run folder, or an embedded model: ``tiny:masked``, ``tiny:block``.
+
+    ``lora`` trains an adapter on the frozen model instead of all weights.
+    """
 
     path: str = "tiny:masked"
+    lora: LoraSettings | None = None
 
 
 class TrainConfig(Config):

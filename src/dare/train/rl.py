@@ -22,9 +22,8 @@ from dare.types import Rollouts
 def train_rl(config: RLConfig) -> Path:
     """Improve the policy on its own graded answers and return the run folder."""
     algorithm = config.algorithm.build()
-    run = open_run(config, answers=False, updates_per_step=config.algorithm.updates)
-    if algorithm.kl_coef > 0:
-        run.engine.keep_reference()
+    reference = algorithm.kl_coef > 0
+    run = open_run(config, answers=False, updates_per_step=config.algorithm.updates, reference=reference)
     with RunLog(run.folder, "rl", run.start, config.train.steps, ("reward/mean", "length/mean", "kl")) as log:
         for step, prompts in run.batches():
             watch, meter, lr = Stopwatch(), Meter(), run.engine.lr()

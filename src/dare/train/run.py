@@ -1,7 +1,6 @@
 """The life of a training run: load everything, create the folder, step, save, resume."""
 
 import json
-import os
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,7 +14,11 @@ from dare.data.loader import StatefulDataLoader, make_loader
 from dare.data.source import Item, Items, load_items
 from dare.engines.local import LocalEngine
 from dare.errors import DareError
+from dare.files import folder_atomically
 from dare.models.checkpoint import Checkpoint, load_checkpoint
+from dare.models.lora import add_adapter, merge_adapter
+from dare.models.lora_files import adapter_base, is_adapter, load_adapter
+from dare.models.tiny import TINY_PREFIX
 from dare.models.tokenizer import PreTrainedTokenizerBase
 from dare.rewards.grade import check_rewards
 from dare.train.config import RunConfig
@@ -46,29 +49,28 @@ class Run:
 
     def save(self, step: int) -> None:
         """Write a checkpoint under a temporary name, then rename it: a kill leaves the old ones whole."""
-        parent = self.folder / CHECKPOINTS
-        temporary, final = parent / f".tmp-{os.getpid()}", parent / f"step_{step:06d}"
-        temporary.mkdir(parents=True, exist_ok=True)
-        self.engine.save(temporary)
-        (temporary / _STATE).write_text(json.dumps({"step": step, "loader": self.loader.state_dict()}))
-        if final.exists():
-            shutil.rmtree(final)
-        temporary.replace(final)
+        final = self.folder / CHECKPOINTS / f"step_{step:06d}"
+        with folder_atomically(final) as temporary:
+            self.engine.save(temporary)
+            (temporary / _STATE).write_text(json.dumps({"step": step, "loader": self.loader.state_dict()}))
+            if final.exists():
+                shutil.rmtree(final)
         for old in checkpoints(self.folder)[: -self.config.train.keep]:
             shutil.rmtree(old)
 
 
-def open_run(config: RunConfig, *, answers: bool, updates_per_step: int = 1) -> Run:
+def open_run(config: RunConfig, *, answers: bool, updates_per_step: int = 1, reference: bool = False) -> Run:
     """Load model, data and engine; only when all of that worked is the run folder created.
 
-    ``answers`` tells that the rows need worked answers (SFT); without them they must be gradable (RL).
+    ``answers`` tells that the rows need worked answers (SFT); without them they must be gradable (RL). ``reference``
+    keeps the model the run started from as the reference policy, also when the run is resumed.
     """
     found = checkpoints(config.output)
     if config.output.exists() and any(config.output.iterdir()) and not config.resume:
         raise DareError(f"output {str(config.output)!r} is not empty; choose another or continue it with resume=true")
     if config.resume and not found:
         raise DareError(f"output {str(config.output)!r} holds no checkpoint to resume; start with resume=false")
-    checkpoint = load_model(config.model.path, config.train.seed, config.engine.dtype)
+    checkpoint = starting_model(config)
     assert checkpoint.tokenizer is not None
     spec = checkpoint.model.spec
     items = load_items(
@@ -77,23 +79,63 @@ def open_run(config: RunConfig, *, answers: bool, updates_per_step: int = 1) -> 
     if not answers:
         check_rewards([item.example for item in items.rows], config.task.rewards)
     engine = LocalEngine(checkpoint, config.engine, config.optim, config.train.steps * updates_per_step)
+    if reference:
+        engine.keep_reference()
     loader = make_loader(items.rows, config.train.batch, config.train.seed)
     run = Run(config, config.output, engine, checkpoint.tokenizer, items, loader)
     return _resume(run, found[-1]) if config.resume else _create(run)
 
 
+def starting_model(config: RunConfig) -> Checkpoint:
+    """Load the model a run starts from; with ``model.lora`` it is frozen and carries a new adapter."""
+    path, lora, seed = newest_checkpoint(config.model.path), config.model.lora, config.train.seed
+    if lora and lora.four_bit and not config.engine.device.startswith("cuda"):
+        raise DareError(
+            f"model.lora.four_bit=true needs a GPU; engine.device is {config.engine.device!r}, set it to cuda"
+        )
+    checkpoint = load_model(path, seed, config.engine.dtype)
+    if lora:
+        # the weights of an embedded model follow from its name and the seed
+        revision = str(seed) if path.startswith(TINY_PREFIX) else None
+        add_adapter(checkpoint.model, lora, seed, base=path, revision=revision)
+    return checkpoint
+
+
 def load_model(path: str, seed: int = 0, dtype: str = "float32") -> Checkpoint:
-    """Load model and tokenizer from a checkpoint folder, a run folder (its newest checkpoint) or a ``tiny:`` name."""
-    newest = checkpoints(Path(path))
-    checkpoint = load_checkpoint(str(newest[-1]) if newest else path, seed=seed, dtype=getattr(torch, dtype))
+    """Load model and tokenizer from a checkpoint folder, a run folder (its newest checkpoint) or a ``tiny:`` name.
+
+    An adapter is merged into its base model.
+    """
+    path = newest_checkpoint(path)
+    if is_adapter(Path(path)):
+        return _load_merged(Path(path), dtype)
+    checkpoint = load_checkpoint(path, seed=seed, dtype=getattr(torch, dtype))
     if checkpoint.tokenizer is None:
         raise DareError(f"model {path!r} has no tokenizer files; copy tokenizer.json and tokenizer_config.json there")
     return checkpoint
 
 
+def newest_checkpoint(path: str) -> str:
+    """Return the newest checkpoint of a run folder, and any other ``path`` as it is."""
+    found = checkpoints(Path(path))
+    return str(found[-1]) if found else path
+
+
 def checkpoints(folder: Path) -> list[Path]:
     """Complete checkpoints of a run folder, oldest first."""
     return sorted((folder / CHECKPOINTS).glob("step_*"))
+
+
+def _load_merged(folder: Path, dtype: str) -> Checkpoint:
+    base, revision = adapter_base(folder)
+    embedded = base.startswith(TINY_PREFIX)
+    if not embedded and not Path(base).is_dir():
+        raise DareError(
+            f"{folder}: base model {base!r} is not there; correct base_model_name_or_path in adapter_config.json"
+        )
+    checkpoint = load_model(base, int(revision or 0) if embedded else 0, dtype)
+    merge_adapter(load_adapter(checkpoint.model, folder))
+    return checkpoint
 
 
 def _create(run: Run) -> Run:
