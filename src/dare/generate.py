@@ -12,7 +12,7 @@ from dare.diffusion.noise import key
 from dare.errors import DareError
 from dare.evaluation.evaluate import trace
 from dare.evaluation.trace import decoded, trace_text
-from dare.models.tokenizer import encode_prompt, response_texts
+from dare.models.chat import encode_prompt, response_texts
 from dare.train.run import load_model
 from dare.types import Example
 

@@ -5,7 +5,8 @@ import json
 import pytest
 
 from dare.errors import DareError
-from dare.models.tokenizer import encode_conversation, encode_prompt, load_tokenizer, tiny_tokenizer
+from dare.models.chat import encode_conversation, encode_prompt
+from dare.models.tokenizer import load_tokenizer, tiny_tokenizer
 
 CHATML = ("<|im_start|>assistant\n", "<|im_end|>")
 ROLES = ("<role>ASSISTANT</role>", "<|role_end|>")

@@ -26,8 +26,9 @@ from dare.decoding.config import DecodingConfig
 from dare.decoding.denoise import denoise
 from dare.errors import DareError
 from dare.models.autoregressive import read_autoregressive
+from dare.models.chat import encode_prompt, response_texts
 from dare.models.checkpoint import Checkpoint
-from dare.models.tokenizer import encode_prompt, response_texts, tiny_tokenizer
+from dare.models.tokenizer import tiny_tokenizer
 from dare.train.run import load_model
 from rows import keys
 

@@ -6,15 +6,9 @@ import pytest
 from dare.decoding.config import DecodingConfig
 from dare.decoding.denoise import denoise
 from dare.errors import DareError
+from dare.models.chat import encode_conversation, encode_prompt, response_texts
 from dare.models.checkpoint import Checkpoint, load_checkpoint, save_model
-from dare.models.tokenizer import (
-    encode_conversation,
-    encode_prompt,
-    load_tokenizer,
-    response_texts,
-    tiny_token_ids,
-    tiny_tokenizer,
-)
+from dare.models.tokenizer import load_tokenizer, tiny_token_ids, tiny_tokenizer
 from rows import keys
 
 TEXTS = [

@@ -9,7 +9,8 @@ from dare.data.parquet import read_examples
 from dare.data.tasks import TASKS
 from dare.errors import DareError, nearest
 from dare.models.base import ModelSpec
-from dare.models.tokenizer import PreTrainedTokenizerBase, encode_conversation, encode_prompt
+from dare.models.chat import encode_conversation, encode_prompt
+from dare.models.tokenizer import PreTrainedTokenizerBase
 from dare.types import Example, Sequences, pack
 
 Split = Literal["train", "test"]

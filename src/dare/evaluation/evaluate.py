@@ -12,8 +12,8 @@ from dare.data.source import Item, load_items
 from dare.decoding.denoise import denoise
 from dare.diffusion.noise import key
 from dare.evaluation.config import EvalConfig
+from dare.models.chat import response_texts
 from dare.models.checkpoint import Checkpoint
-from dare.models.tokenizer import response_texts
 from dare.rewards.grade import Grade, grade
 from dare.types import Rollouts, concatenate
 

@@ -10,7 +10,7 @@ from dare.data.source import Item
 from dare.diffusion.noise import key
 from dare.engines.base import Engine
 from dare.meter import Meter
-from dare.models.tokenizer import response_texts
+from dare.models.chat import response_texts
 from dare.rewards.grade import grade
 from dare.train.config import RLConfig
 from dare.train.log import RunLog
