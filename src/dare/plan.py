@@ -8,6 +8,7 @@ from dare.data.source import Items, load_items
 from dare.errors import DareError, nearest
 from dare.models.checkpoint import Checkpoint
 from dare.models.lora import has_adapter
+from dare.models.probe import check_visibility
 from dare.train.config import RLConfig, RunConfig, SFTConfig
 from dare.train.run import starting_model
 
@@ -24,7 +25,11 @@ def plan(verb: str, layers: list[str]) -> None:
     spec, room = checkpoint.model.spec, config.decoding.max_new_tokens
     items = load_items(config.task, "train", checkpoint.tokenizer, spec, room, answers=verb == "sft")
     table = Table("plan", f"dare {verb}", title=None)
-    for name, value in {**_model(checkpoint), **_data(items, room), **_work(config, checkpoint, items)}.items():
+    for name, value in {
+        **_model(checkpoint),
+        **_data(items, checkpoint, room),
+        **_work(config, checkpoint, items),
+    }.items():
         table.add_row(name, value)
     Console().print(table)
 
@@ -35,16 +40,18 @@ def _model(checkpoint: Checkpoint) -> dict[str, str]:
     return {
         "model": f"{spec.family}, {_parameters(checkpoint) / 1e6:.2f} M parameters, attention {spec.attention}{blocks}",
         "ids": f"mask {spec.mask_id}, end {spec.eos_ids}, pad {spec.pad_id}, vocabulary {spec.vocab_size}",
+        "probe": check_visibility(checkpoint.model),
     }
 
 
-def _data(items: Items, room: int) -> dict[str, str]:
+def _data(items: Items, checkpoint: Checkpoint, room: int) -> dict[str, str]:
     lengths = sorted(len(item.prompt_ids) for item in items.rows)
     first = items.rows[0].example
+    assert checkpoint.tokenizer is not None
     return {
         "rows": f"{len(items.rows)} kept, {items.dropped} left out",
         "prompt tokens": f"median {lengths[len(lengths) // 2]}, longest {lengths[-1]}; response {room}",
-        "first prompt": repr(first.prompt[-1]["content"][:120]),
+        "first prompt, as the model reads it": repr(checkpoint.tokenizer.decode(items.rows[0].prompt_ids)[-200:]),
         "first answer": repr((first.answer or str(first.columns.get("ground_truth")))[:120]),
     }
 
