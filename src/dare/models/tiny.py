@@ -23,7 +23,7 @@ _SIZES = {
 }
 _ATTENTION: dict[str, dict[str, Any]] = {
     "tiny:masked": {"attention": "full", "block_size": None},
-    "tiny:block": {"attention": "block_causal", "block_size": 4},
+    "tiny:block": {"attention": "block_causal", "block_size": 8},
 }
 TINY_MODELS = tuple(_ATTENTION)
 
