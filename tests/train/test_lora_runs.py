@@ -81,8 +81,10 @@ def test_rl_resumes_with_the_reference_it_started_from(tmp_path: Path, variety: 
 @pytest.mark.parametrize("model", ["tiny:masked", "tiny:block"])
 def test_the_loss_falls(tmp_path: Path, model: str) -> None:
     folder = sft(tmp_path / "run", f"model.path={model}", *LORA, "train={steps: 30, batch: 16}")
-    losses = [line["loss"] for line in logs(folder)]
-    assert sum(losses[-5:]) < 0.75 * sum(losses[:5])
+    # the loss itself is weighted by 1/t and jumps with the drawn rate; the plain cross-entropy does not
+    levels = [[line[name] for name in line if name.startswith("loss/t_") and line[name]] for line in logs(folder)]
+    entropies = [sum(level) / len(level) for level in levels]
+    assert sum(entropies[-5:]) < 0.75 * sum(entropies[:5])
 
 
 def test_a_checkpoint_is_the_adapter_and_knows_its_base(tmp_path: Path) -> None:
