@@ -27,10 +27,6 @@ class Batch(Rows):
     def __len__(self) -> int:
         return len(self.seqs.ids_BT)
 
-    def select(self, index: Tensor | slice) -> "Batch":
-        """Return the rows named by ``index``."""
-        return replace(super().select(index), seqs=self.seqs.select(index), views=self.views.select(index))
-
     def split(self, rows: int) -> Iterator["Batch"]:
         """Cut into micro-batches of at most ``rows`` rows, each trimmed to its own longest sequence."""
         for start in range(0, len(self), rows):

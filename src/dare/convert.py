@@ -8,7 +8,7 @@ from torch import Tensor
 
 from dare.errors import DareError, nearest
 from dare.export import stored_dtype
-from dare.files import folder_atomically
+from dare.files import folder_atomically, is_used
 from dare.models.autoregressive import Autoregressive, read_autoregressive
 from dare.models.checkpoint import Checkpoint, build, save_model
 from dare.models.converted import CONVERTED, Alignment, Attention
@@ -32,7 +32,7 @@ def convert(
 
     Raises ``DareError`` where ``out`` exists and is not an empty folder; until all is written, nothing has its name.
     """
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+    if is_used(out):
         raise DareError(f"output folder {str(out)!r} exists and is not empty; choose another")
     if (attention == "block_causal") != (block_size is not None and block_size > 0):
         expected = "1 or more" if attention == "block_causal" else "none"

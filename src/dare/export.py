@@ -6,7 +6,7 @@ from rich.console import Console
 from safetensors import safe_open
 
 from dare.errors import DareError
-from dare.files import folder_atomically
+from dare.files import folder_atomically, is_used
 from dare.models.checkpoint import Checkpoint, save_model
 from dare.models.lora_files import adapter_base, is_adapter
 from dare.train.run import load_model, newest_checkpoint
@@ -17,7 +17,7 @@ def export(source: str, out: Path) -> None:
 
     Raises ``DareError`` where ``out`` exists and is not an empty folder; until all is written, nothing has its name.
     """
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+    if is_used(out):
         raise DareError(f"export folder {str(out)!r} exists and is not empty; choose another")
     dtype = stored_dtype(source)
     checkpoint = load_model(source, dtype=dtype)

@@ -7,10 +7,15 @@ from contextlib import contextmanager
 from pathlib import Path
 
 
-def write_atomically(path: Path, text: str) -> None:
+def is_used(path: Path) -> bool:
+    """Tell whether writing a new folder at ``path`` would touch something: a file, or a folder that is not empty."""
+    return path.exists() and (not path.is_dir() or any(path.iterdir()))
+
+
+def write_atomically(path: Path, content: str | bytes) -> None:
     """Write under a temporary name in the same folder, then rename: a reader or a kill never sees half a file."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text(text)
+    temporary.write_bytes(content.encode() if isinstance(content, str) else content)
     temporary.replace(path)
 
 

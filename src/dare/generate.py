@@ -5,7 +5,6 @@ from pydantic import Field
 from rich.console import Console
 
 from dare.config import Config
-from dare.data.source import Item
 from dare.decoding.config import DecodingConfig
 from dare.decoding.denoise import denoise
 from dare.diffusion.noise import key
@@ -40,7 +39,7 @@ def generate(model: str, prompt: str, config: GenerateConfig, show_steps: bool) 
     (text,) = response_texts(tokenizer, rollouts)
     out = Console(highlight=False, markup=False, soft_wrap=True)
     if show_steps:
-        record = trace("", Item(0, example, ids, []), rollouts, 0, text, None, tokenizer)
+        record = trace("", example, rollouts, 0, text, None, tokenizer)
         for step, line in enumerate(trace_text(decoded(record)), start=1):
             out.print(f"{step:4d}  {line}")
     out.print(text)

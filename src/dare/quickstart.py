@@ -17,7 +17,7 @@ from dare.evaluation.config import EvalConfig
 from dare.evaluation.evaluate import Result, evaluate
 from dare.evaluation.report import write_report
 from dare.evaluation.run import show, write_results
-from dare.files import write_atomically
+from dare.files import is_used, write_atomically
 from dare.train.config import ModelConfig, RLConfig, SFTConfig, TrainConfig
 from dare.train.log import METRICS
 from dare.train.rl import train_rl
@@ -55,7 +55,7 @@ class QuickstartConfig(Config):
 def quickstart(config: QuickstartConfig) -> Path:
     """Run the whole job and return the run folder."""
     folder = config.output
-    if folder.exists() and any(folder.iterdir()):
+    if is_used(folder):
         raise DareError(f"output {str(folder)!r} is not empty; choose another with output=FOLDER or remove it")
     folder.mkdir(parents=True, exist_ok=True)
     write_atomically(folder / CONFIG, dump_config(config))

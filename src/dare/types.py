@@ -7,7 +7,7 @@ Shape legend, used as name suffixes everywhere:
     M  gathered positions                         U  units a ratio is taken over
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Self
 
@@ -30,17 +30,25 @@ class Example:
 
 
 class Rows:
-    """Mixin for frozen dataclasses of tensors that share their first dimension."""
+    """Mixin for frozen dataclasses of tensors, or of other rows, that share their first dimension."""
 
     def select(self, index: Tensor | slice) -> Self:
         """Return the rows named by ``index`` (a slice, a boolean mask or row numbers)."""
-        values = {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]
-        return replace(self, **{k: v[index] for k, v in values.items() if isinstance(v, Tensor)})  # type: ignore[type-var]
+        return self._each(lambda tensor: tensor[index])
 
     def to(self, device: torch.device | str) -> Self:
         """Return the same rows on ``device``."""
-        values = {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]
-        return replace(self, **{k: v.to(device) for k, v in values.items() if isinstance(v, Tensor)})  # type: ignore[type-var]
+        return self._each(lambda tensor: tensor.to(device))
+
+    def _each(self, change: Callable[[Tensor], Tensor]) -> Self:
+        changed: dict[str, Any] = {}
+        for name in (field.name for field in fields(self)):  # type: ignore[arg-type]
+            value = getattr(self, name)
+            if isinstance(value, Tensor):
+                changed[name] = change(value)
+            elif isinstance(value, Rows):
+                changed[name] = value._each(change)
+        return replace(self, **changed)  # type: ignore[type-var]
 
 
 @dataclass(frozen=True)
@@ -100,10 +108,6 @@ class Rollouts(Rows):
     group_B: Tensor
     key_B: Tensor
     forwards_B: Tensor
-
-    def select(self, index: Tensor | slice) -> "Rollouts":
-        """Return the rows named by ``index``."""
-        return replace(super().select(index), seqs=self.seqs.select(index))
 
     @property
     def length_B(self) -> Tensor:

@@ -9,7 +9,7 @@ from dare.decoding.config import DecodingConfig
 from dare.decoding.select import RULES, commit, propose
 from dare.diffusion.noise import key, uniform
 from dare.models.base import DiffusionLM, ModelSpec
-from dare.types import Rollouts, Sequences, pack
+from dare.types import Rollouts, Sequences, concatenate, pack
 
 
 @torch.no_grad()
@@ -30,6 +30,22 @@ def denoise(
             _step(model, state, candidates_BT, quota_B)
         state.finish_rows_with_eos()
     return state.rollouts(group_B)
+
+
+def denoise_in_batches(
+    model: DiffusionLM,
+    prompts: Sequence[Sequence[int]],
+    decoding: DecodingConfig,
+    key_B: Tensor,
+    group_B: Tensor,
+    rows: int,
+) -> Rollouts:
+    """``denoise``, at most ``rows`` rows at a time; the result does not depend on their number."""
+    parts = []
+    for start in range(0, len(prompts), rows):
+        some = slice(start, start + rows)
+        parts.append(denoise(model, prompts[some], decoding, key_B[some], group_B[some]))
+    return concatenate(parts, model.spec.pad_id)
 
 
 def _step(model: DiffusionLM, state: "_State", candidates_BT: Tensor, quota_B: Tensor) -> None:

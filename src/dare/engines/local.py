@@ -11,7 +11,7 @@ from torch import Tensor
 
 from dare.batch import Batch
 from dare.decoding.config import DecodingConfig
-from dare.decoding.denoise import denoise
+from dare.decoding.denoise import denoise_in_batches
 from dare.diffusion.likelihood import Scores, score_views
 from dare.engines.accumulate import backward
 from dare.engines.base import Objective
@@ -21,7 +21,7 @@ from dare.errors import DareError
 from dare.meter import Meter
 from dare.models.checkpoint import Checkpoint
 from dare.models.lora import adapter_off, has_adapter
-from dare.types import Rollouts, Sequences, Views, concatenate
+from dare.types import Rollouts, Sequences, Views
 
 
 class LocalEngine:
@@ -48,12 +48,8 @@ class LocalEngine:
         self, prompts: Sequence[Sequence[int]], decoding: DecodingConfig, key_B: Tensor, group_B: Tensor
     ) -> Rollouts:
         """See ``Engine.rollout``; rows are decoded ``decode_batch`` at a time."""
-        size, parts = self.config.decode_batch, []
-        for start in range(0, len(prompts), size):
-            rows = slice(start, start + size)
-            key_N, group_N = (x[rows].to(self.config.device) for x in (key_B, group_B))
-            parts.append(denoise(self.model, prompts[rows], decoding, key_N, group_N))
-        return concatenate(parts, self.spec.pad_id)
+        key_B, group_B = key_B.to(self.config.device), group_B.to(self.config.device)
+        return denoise_in_batches(self.model, prompts, decoding, key_B, group_B, self.config.decode_batch)
 
     def score(self, seqs: Sequences, views: Views, *, reference: bool = False) -> Scores:
         """See ``Engine.score``."""

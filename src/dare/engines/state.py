@@ -7,7 +7,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from dare.errors import DareError
-from dare.models.checkpoint import Checkpoint, read_weights, save_model
+from dare.models.checkpoint import Checkpoint, read_weights, save_description, save_model
 from dare.models.lora import has_adapter
 from dare.models.lora_files import load_adapter, save_adapter
 
@@ -17,16 +17,10 @@ _TENSORS, _COUNTERS = "optimizer.safetensors", "engine.json"
 def save_policy(folder: Path, checkpoint: Checkpoint) -> None:
     """Write the model as a complete folder; of a model with an adapter only what the base model lacks."""
     if has_adapter(checkpoint.model):
-        _save_description(folder, checkpoint)
+        save_description(folder, checkpoint)
         save_adapter(folder, checkpoint.model)
     else:
         save_model(folder, checkpoint)
-
-
-def _save_description(folder: Path, checkpoint: Checkpoint) -> None:
-    (folder / "config.json").write_text(json.dumps(checkpoint.config, indent=2) + "\n")
-    if checkpoint.tokenizer is not None:
-        checkpoint.tokenizer.save_pretrained(folder)
 
 
 def load_policy(folder: Path, checkpoint: Checkpoint) -> None:

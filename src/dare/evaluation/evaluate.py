@@ -8,14 +8,14 @@ from typing import Any
 import torch
 from transformers import PreTrainedTokenizerBase
 
-from dare.data.source import Item, load_items
-from dare.decoding.denoise import denoise
+from dare.data.source import load_items
+from dare.decoding.denoise import denoise_in_batches
 from dare.diffusion.noise import key
 from dare.evaluation.config import EvalConfig
 from dare.models.chat import response_texts
 from dare.models.checkpoint import Checkpoint
 from dare.rewards.grade import Grade, grade
-from dare.types import Rollouts, concatenate
+from dare.types import Example, Rollouts
 
 
 @dataclass(frozen=True)
@@ -48,20 +48,17 @@ def evaluate(checkpoint: Checkpoint, config: EvalConfig) -> tuple[Result, list[d
     model, tokenizer = checkpoint.model.to(config.engine.device), checkpoint.tokenizer
     assert tokenizer is not None
     items = load_items(config.task, "test", tokenizer, model.spec, config.decoding.max_new_tokens)
-    began, parts, texts = time.perf_counter(), [], []
-    for start in range(0, len(items.rows), config.engine.decode_batch):
-        rows = items.rows[start : start + config.engine.decode_batch]
-        index_B = torch.tensor([item.index for item in rows], device=config.engine.device)
-        prompts = [item.prompt_ids for item in rows]
-        rollouts = denoise(model, prompts, config.decoding, key(config.seed, "eval", index_B), index_B)
-        parts.append(rollouts)
-        texts += response_texts(tokenizer, rollouts)
+    examples, prompts = [item.example for item in items.rows], [item.prompt_ids for item in items.rows]
+    index_B = torch.tensor([item.index for item in items.rows], device=config.engine.device)
+    key_B = key(config.seed, "eval", index_B)
+    began = time.perf_counter()
+    rollouts = denoise_in_batches(model, prompts, config.decoding, key_B, index_B, config.engine.decode_batch)
+    texts = response_texts(tokenizer, rollouts)
     seconds = time.perf_counter() - began
-    grades = grade(texts, [item.example for item in items.rows], config.task.rewards)
-    rollouts = concatenate(parts, model.spec.pad_id)
+    grades = grade(texts, examples, config.task.rewards)
     result = _summarise(config, grades, rollouts, items.dropped, seconds)
     shown = range(min(config.traces, len(texts)))
-    return result, [trace(config.name, items.rows[i], rollouts, i, texts[i], grades[i], tokenizer) for i in shown]
+    return result, [trace(config.name, examples[i], rollouts, i, texts[i], grades[i], tokenizer) for i in shown]
 
 
 def wilson(successes: int, count: int, z: float = 1.96) -> tuple[float, float]:
@@ -74,7 +71,7 @@ def wilson(successes: int, count: int, z: float = 1.96) -> tuple[float, float]:
 
 def trace(
     name: str,
-    item: Item,
+    example: Example,
     rollouts: Rollouts,
     row: int,
     text: str,
@@ -85,8 +82,8 @@ def trace(
     response_T = rollouts.seqs.response_BT[row]
     return {
         "name": name,
-        "prompt": "\n".join(turn["content"] for turn in item.example.prompt),
-        "expected": item.example.answer or str(item.example.columns.get("ground_truth", "")),
+        "prompt": "\n".join(turn["content"] for turn in example.prompt),
+        "expected": example.answer or str(example.columns.get("ground_truth", "")),
         "completion": text,
         "score": graded.total if graded else None,
         "tokens": [tokenizer.decode([token]) for token in rollouts.seqs.ids_BT[row][response_T].tolist()],

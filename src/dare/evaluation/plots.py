@@ -15,6 +15,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
+from dare.files import write_atomically
+
 INK, PAPER = "#5b6472", "#ffffff"
 CATEGORIES = ("#3f7fd6", "#e0793a", "#2f9e77", "#a864c9", "#c79a1e", "#d4537e")
 NOISE_LEVELS = ("#4a6fdc", "#8a5fd0", "#c4559f", "#e0685c", "#e59a3a")
@@ -84,9 +86,9 @@ def plot_curves(metrics: Sequence[Mapping[str, Any]], out: Path) -> None:
     FigureCanvasAgg(figure)
     for i, panel in enumerate(shown):
         _draw(figure.add_subplot(rows, columns, i + 1), panel, metrics)
-    temporary = out.with_name(f".{out.name}.tmp")
-    figure.savefig(temporary, format="png")
-    temporary.replace(out)
+    image = io.BytesIO()
+    figure.savefig(image, format="png")
+    write_atomically(out, image.getvalue())
 
 
 def panel_svg(panel: Panel, metrics: Sequence[Mapping[str, Any]]) -> str:

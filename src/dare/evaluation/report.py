@@ -13,6 +13,7 @@ from markupsafe import Markup
 from dare.errors import DareError
 from dare.evaluation.plots import panel_svg, panels, plot_curves
 from dare.evaluation.trace import decoded, symbol, trace_text
+from dare.files import write_atomically
 
 # Both bounds keep the page small however long the run's answers are.
 MAX_PROMPTS = 8
@@ -67,9 +68,7 @@ def write_report(folder: Path, title: str) -> Path:
     run = read_run(folder)
     plot_curves(run.metrics, folder / "curves.png")
     out = folder / "report.html"
-    temporary = out.with_name(f".{out.name}.tmp")
-    temporary.write_text(render(run, title), encoding="utf-8")
-    temporary.replace(out)
+    write_atomically(out, render(run, title))
     return out
 
 

@@ -12,7 +12,7 @@ from dare.errors import DareError, nearest
 from dare.models.family import family_of
 from dare.models.tiny import TINY_MODELS, TINY_PREFIX, tiny_config
 from dare.models.tokenizer import load_tokenizer, tiny_token_ids, tiny_tokenizer
-from dare.models.tokens import special_ids
+from dare.models.tokens import read_json, special_ids
 from dare.models.transformer import Transformer
 from dare.models.weights import load_weights, save_weights
 
@@ -34,16 +34,19 @@ def load_checkpoint(
     if path.startswith(TINY_PREFIX):
         return _fresh_tiny(path, seed, dtype)
     folder = Path(path)
-    config = _read_json(folder / "config.json")
-    model = build(config, folder).to_empty(device=device).to(dtype)
+    if not (folder / "config.json").is_file():
+        names = ", ".join(TINY_MODELS)
+        raise DareError(f"model {path!r}: no config.json there; give a checkpoint folder or one of {names}")
+    config = read_json(folder / "config.json")
+    # the type is set while the weights have no storage, so none is spent on another type
+    model = build(config, folder).to(dtype).to_empty(device=device)
     load_weights(model, folder, family_of(config, str(folder)))
-    generation = folder / "generation_config.json"
     has_tokenizer = any((folder / name).is_file() for name in ("tokenizer.json", "tokenizer_config.json"))
     return Checkpoint(
         model=model,
         config=config,
         tokenizer=load_tokenizer(folder) if has_tokenizer else None,
-        generation_config=_read_json(generation) if generation.is_file() else {},
+        generation_config=read_json(folder / "generation_config.json"),
     )
 
 
@@ -67,9 +70,14 @@ def save_model(folder: Path, checkpoint: Checkpoint) -> None:
     """Write a complete folder under the family's own tensor names."""
     folder.mkdir(parents=True, exist_ok=True)
     save_weights(checkpoint.model, folder, family_of(checkpoint.config, str(folder)))
-    (folder / "config.json").write_text(json.dumps(checkpoint.config, indent=2) + "\n")
+    save_description(folder, checkpoint)
     if checkpoint.generation_config:
-        (folder / "generation_config.json").write_text(json.dumps(checkpoint.generation_config, indent=2) + "\n")
+        _write_json(folder / "generation_config.json", checkpoint.generation_config)
+
+
+def save_description(folder: Path, checkpoint: Checkpoint) -> None:
+    """Write ``config.json`` and the tokenizer: what a folder needs besides weights to tell what it is."""
+    _write_json(folder / "config.json", checkpoint.config)
     if checkpoint.tokenizer is not None:
         checkpoint.tokenizer.save_pretrained(folder)
 
@@ -89,11 +97,5 @@ def _fresh_tiny(name: str, seed: int, dtype: torch.dtype) -> Checkpoint:
     return Checkpoint(model.to(dtype), config, tiny_tokenizer())
 
 
-def _read_json(file: Path) -> dict[str, Any]:
-    if not file.is_file():
-        names = ", ".join(TINY_MODELS)
-        raise DareError(f"model {str(file.parent)!r}: no {file.name} there; give a checkpoint folder or one of {names}")
-    try:
-        return json.loads(file.read_text())
-    except json.JSONDecodeError as error:
-        raise DareError(f"{file}: not valid JSON ({error}); download the file again") from error
+def _write_json(file: Path, content: dict[str, Any]) -> None:
+    file.write_text(json.dumps(content, indent=2) + "\n")

@@ -14,7 +14,7 @@ from dare.data.loader import StatefulDataLoader, make_loader
 from dare.data.source import Item, Items, load_items
 from dare.engines.local import LocalEngine
 from dare.errors import DareError
-from dare.files import folder_atomically
+from dare.files import folder_atomically, is_used
 from dare.models.checkpoint import Checkpoint, load_checkpoint
 from dare.models.lora import add_adapter, merge_adapter
 from dare.models.lora_files import adapter_base, is_adapter, load_adapter
@@ -66,7 +66,7 @@ def open_run(config: RunConfig, *, answers: bool, updates_per_step: int = 1, ref
     keeps the model the run started from as the reference policy, also when the run is resumed.
     """
     found = checkpoints(config.output)
-    if config.output.exists() and any(config.output.iterdir()) and not config.resume:
+    if is_used(config.output) and not config.resume:
         raise DareError(f"output {str(config.output)!r} is not empty; choose another or continue it with resume=true")
     if config.resume and not found:
         raise DareError(f"output {str(config.output)!r} holds no checkpoint to resume; start with resume=false")
