@@ -12,7 +12,6 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Self
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 
@@ -97,9 +96,11 @@ class Rollouts(Rows):
     """Decoded responses and the record of how they came about.
 
     ``seqs`` includes the whole canvas; ``counted_BT`` is True up to and including the first EOS of the response;
-    ``unmask_step_BT`` is the step at which each token was committed (-1: not decoded), enough to rebuild every
-    intermediate state; ``group_B`` the prompt each row answers; ``key_B`` its noise key; ``forwards_B`` model
-    forward passes spent on the row.
+    ``unmask_step_BT`` is the forward pass that decided each token last (-1: not decoded), enough to rebuild every
+    intermediate state of a decoder that never changes its mind; ``logp_BT`` the token's log-probability at that pass
+    (nats; temperature 1, whole vocabulary); ``group_B`` the prompt each row answers; ``key_B`` its noise key;
+    ``forwards_B`` model forward passes spent on the row. ``states_BST``, only where tokens may be masked again or
+    edited: the ids before each pass S, repeated at the end of shorter rows.
     """
 
     seqs: Sequences
@@ -108,6 +109,8 @@ class Rollouts(Rows):
     group_B: Tensor
     key_B: Tensor
     forwards_B: Tensor
+    logp_BT: Tensor
+    states_BST: Tensor | None = None
 
     @property
     def length_B(self) -> Tensor:
@@ -127,23 +130,3 @@ def pack(
     prompt_B1 = torch.tensor(prompt_lengths, device=device)[:, None]
     response_BT = (position_T >= prompt_B1) & (position_T < lengths_B[:, None])
     return Sequences(ids_BT, response_BT, lengths_B)
-
-
-def concatenate(parts: Sequence[Rollouts], pad_id: int) -> Rollouts:
-    """Stack rollouts of different widths; new columns are padding."""
-    width = max(part.seqs.ids_BT.shape[1] for part in parts)
-
-    def stack(tensors: Sequence[Tensor], fill: int) -> Tensor:
-        return torch.cat([F.pad(x, (0, width - x.shape[1]), value=fill) for x in tensors])
-
-    seqs = Sequences(
-        stack([part.seqs.ids_BT for part in parts], pad_id),
-        stack([part.seqs.response_BT for part in parts], False),
-        torch.cat([part.seqs.lengths_B for part in parts]),
-    )
-    return Rollouts(
-        seqs,
-        stack([part.counted_BT for part in parts], False),
-        stack([part.unmask_step_BT for part in parts], -1),
-        *(torch.cat([getattr(part, name) for part in parts]) for name in ("group_B", "key_B", "forwards_B")),
-    )

@@ -1,60 +1,65 @@
-"""Commit rules: how sure the sampler is of each proposal, and which masked positions it fills at this step."""
-
-from collections.abc import Callable
+"""How many masked positions a step fills, and which ones."""
 
 import torch
 from torch import Tensor
 
-from dare.errors import DareError
+from dare.decoding.config import DecodingConfig
 
 
-def propose(logits_MV: Tensor, uniform_M: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
-    """Return a token per position drawn from softmax(logits / temperature), and the log-softmax at temperature 1.
+def choose(confidence_NT: Tensor, masked_NT: Tensor, quota_N: Tensor, decoding: DecodingConfig) -> Tensor:
+    """Return the masked positions to fill: each row's most confident, as many as the count rule says."""
+    columns = masked_NT.any(0).nonzero()[:, 0]
+    if not len(columns):
+        return masked_NT
+    span = slice(int(columns[0]), int(columns[-1]) + 1)
+    inside_NC = masked_NT[:, span]
+    sorted_NC, rank_NC = rank(confidence_NT[:, span].masked_fill(~inside_NC, -torch.inf))
+    chosen_NT = torch.zeros_like(masked_NT)
+    chosen_NT[:, span] = inside_NC & (rank_NC < count(sorted_NC, quota_N, decoding)[:, None])
+    return chosen_NT
 
-    ``temperature`` 0 takes the arg-max. The draw inverts the cumulative distribution in float64, one uniform per
-    position, so it is exact to rounding for any vocabulary and needs no V random numbers.
+
+def doubtful(best_NT: Tensor, block_NT: Tensor, count_N: Tensor) -> Tensor:
+    """Return the ``count_N`` positions of each row's block whose best confidence so far is lowest: those to mask again
+    (running-confidence re-masking of MDPO, arXiv 2508.13148).
     """
-    if not bool(torch.isfinite(logits_MV.amax(-1)).all()):
-        raise DareError("the model returned NaN or infinite logits while decoding; the weights are broken or diverged")
-    logp_MV = torch.log_softmax(logits_MV.float(), -1)
-    if temperature == 0:
-        return logits_MV.argmax(-1), logp_MV
-    cumulative_MV = torch.softmax(logits_MV.double() / temperature, -1).cumsum(-1)
-    target_M1 = uniform_M[:, None] * cumulative_MV[:, -1:]
-    token_M = torch.searchsorted(cumulative_MV, target_M1, right=True)[:, 0]
-    return token_M.clamp_max(logits_MV.shape[1] - 1), logp_MV
+    _, rank_NT = rank(-best_NT.masked_fill(~block_NT, torch.inf))
+    return block_NT & (rank_NT < count_N[:, None])
 
 
-def low_confidence(logp_MV: Tensor, token_M: Tensor, uniform_M: Tensor) -> Tensor:
-    """Probability of the proposed token at temperature 1 (LLaDA, arXiv 2502.09992, appendix B.2)."""
-    return logp_MV.gather(-1, token_M[:, None])[:, 0].exp()
+def count(sorted_NC: Tensor, quota_N: Tensor, decoding: DecodingConfig) -> Tensor:
+    """Return how many of each row's candidates are filled: the ``n`` most confident, at least one.
 
-
-def entropy(logp_MV: Tensor, token_M: Tensor, uniform_M: Tensor) -> Tensor:
-    """Negative entropy of the distribution (Dream, arXiv 2508.15487)."""
-    return (logp_MV.exp() * logp_MV).nan_to_num(0.0).sum(-1)
-
-
-def random(logp_MV: Tensor, token_M: Tensor, uniform_M: Tensor) -> Tensor:
-    """A uniform number: commit in random order (MDLM, arXiv 2406.07524)."""
-    return uniform_M.float()
-
-
-Confidence = Callable[[Tensor, Tensor, Tensor], Tensor]
-RULES: dict[str, Confidence] = {
-    "low_confidence": low_confidence,
-    "entropy": entropy,
-    "random": random,
-    "threshold": low_confidence,
-}
-
-
-def commit(confidence_BT: Tensor, candidates_BT: Tensor, quota_B: Tensor, threshold: float | None) -> Tensor:
-    """Return the positions to fill: the ``quota_B`` most confident candidates of each row, or with a threshold every
-    candidate at or above it and always the best one, so that each step makes progress (Fast-dLLM, arXiv 2505.22618).
+    ``sorted_NC`` confidences in falling order, -inf behind the last candidate; ``quota_N`` what the steps ask for.
     """
-    ranked_BT = confidence_BT.masked_fill(~candidates_BT, -torch.inf)
-    # a stable order breaks ties by position, so a row's choice cannot depend on its batch
-    rank_BT = ranked_BT.argsort(dim=1, descending=True, stable=True).argsort(dim=1)
-    chosen_BT = rank_BT < quota_B[:, None] if threshold is None else (rank_BT == 0) | (ranked_BT >= threshold)
-    return chosen_BT & candidates_BT
+    if decoding.threshold is not None:
+        count_N = (sorted_NC >= decoding.threshold).sum(1)
+        if decoding.steps_bound is not None:
+            count_N = (torch.maximum if decoding.steps_bound == "minimum" else torch.minimum)(count_N, quota_N)
+    elif decoding.factor is not None:
+        count_N = by_factor(sorted_NC, decoding.factor)
+    elif decoding.entropy_bound is not None:
+        count_N = by_entropy(sorted_NC, decoding.entropy_bound)
+    else:
+        count_N = quota_N
+    return count_N.clamp_min(1)
+
+
+def by_factor(sorted_NC: Tensor, factor: float) -> Tensor:
+    """The largest n with (n + 1) (1 - c_n) < factor for it and every smaller n (Fast-dLLM, arXiv 2505.22618)."""
+    rank_C = torch.arange(2, sorted_NC.shape[1] + 2, device=sorted_NC.device)
+    return (rank_C * (1 - sorted_NC) < factor).long().cumprod(1).sum(1)
+
+
+def by_entropy(sorted_NC: Tensor, bound: float) -> Tensor:
+    """The largest n whose entropies, the greatest one left out, add up to at most ``bound`` nats (EB-sampler,
+    arXiv 2505.24857, equation 9).
+    """
+    entropy_NC = -sorted_NC
+    return (entropy_NC.cumsum(1) - entropy_NC <= bound).long().cumprod(1).sum(1)
+
+
+def rank(confidence_NC: Tensor) -> tuple[Tensor, Tensor]:
+    """Return confidences in falling order and the rank of every position; ties go to the first position."""
+    sorted_NC, order_NC = confidence_NC.sort(dim=1, descending=True, stable=True)
+    return sorted_NC, order_NC.argsort(dim=1)

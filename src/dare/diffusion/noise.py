@@ -55,3 +55,8 @@ def uniform(key_B: Tensor, *shape: int) -> Tensor:
     for size in shape:
         state = mix(state[..., None] ^ mix(torch.arange(size, device=key_B.device)))
     return _shift(state, 11).to(torch.float64) * 2.0**-53
+
+
+def uniform_at(key_M: Tensor, index_M: Tensor) -> Tensor:
+    """Entry ``index_M`` of ``uniform(key_M, ...)``, for each pair: draw only what is used."""
+    return _shift(mix(key_M ^ mix(index_M)), 11).to(torch.float64) * 2.0**-53

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from dare.batch import Batch
 from dare.decoding.config import DecodingConfig
-from dare.decoding.denoise import denoise_in_batches
+from dare.decoding.denoise import denoise
 from dare.diffusion.likelihood import Scores, score_views
 from dare.engines.accumulate import backward
 from dare.engines.base import Objective
@@ -49,7 +49,7 @@ class LocalEngine:
     ) -> Rollouts:
         """See ``Engine.rollout``; rows are decoded ``decode_batch`` at a time."""
         key_B, group_B = key_B.to(self.config.device), group_B.to(self.config.device)
-        return denoise_in_batches(self.model, prompts, decoding, key_B, group_B, self.config.decode_batch)
+        return denoise(self.model, prompts, decoding, key_B, group_B, rows=self.config.decode_batch)
 
     def score(self, seqs: Sequences, views: Views, *, reference: bool = False) -> Scores:
         """See ``Engine.score``."""

@@ -9,7 +9,7 @@ import torch
 from transformers import PreTrainedTokenizerBase
 
 from dare.data.source import load_items
-from dare.decoding.denoise import denoise_in_batches
+from dare.decoding.denoise import denoise
 from dare.diffusion.noise import key
 from dare.evaluation.config import EvalConfig
 from dare.models.chat import response_texts
@@ -52,7 +52,7 @@ def evaluate(checkpoint: Checkpoint, config: EvalConfig) -> tuple[Result, list[d
     index_B = torch.tensor([item.index for item in items.rows], device=config.engine.device)
     key_B = key(config.seed, "eval", index_B)
     began = time.perf_counter()
-    rollouts = denoise_in_batches(model, prompts, config.decoding, key_B, index_B, config.engine.decode_batch)
+    rollouts = denoise(model, prompts, config.decoding, key_B, index_B, rows=config.engine.decode_batch)
     texts = response_texts(tokenizer, rollouts)
     seconds = time.perf_counter() - began
     grades = grade(texts, examples, config.task.rewards)

@@ -31,6 +31,18 @@ def noised_clean_mask(valid_NT: Tensor, block_size: int) -> Tensor:
     return _with_padding(torch.cat([noised, clean]), torch.cat([valid_NT, valid_NT], dim=1))
 
 
+def window_mask(position_NW: Tensor, lengths_N: Tensor, end: int, block_size: int | None) -> Tensor:
+    """A query at ``position_NW`` sees the first ``end`` cached keys that are valid and, in a block-causal model (one
+    with a ``block_size``), not in a later block: ``[N, 1, W, end]``, or ``[N, 1, 1, end]`` under full attention.
+    """
+    key_T = torch.arange(end, device=position_NW.device)
+    valid_N1T = key_T < lengths_N[:, None, None]
+    if block_size is None:
+        return valid_N1T[:, None]
+    open_NWT = key_T < (position_NW // block_size + 1)[..., None] * block_size
+    return (open_NWT & valid_N1T)[:, None]
+
+
 def _with_padding(allowed_TT: Tensor, valid_NT: Tensor) -> Tensor:
     if not bool(valid_NT.all()):
         diagonal_TT = torch.eye(allowed_TT.shape[0], dtype=torch.bool, device=allowed_TT.device)

@@ -2,11 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from torch import Tensor
 
 from dare.errors import DareError
+from dare.models.cache import KVCache, Window
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,6 +27,12 @@ class ModelSpec:
     attention: Literal["full", "block_causal"] = "full"
     block_size: int | None = None
 
+    def __post_init__(self) -> None:
+        if (self.attention == "block_causal") != (self.block_size is not None):
+            raise DareError(
+                f"attention {self.attention!r} with block_size {self.block_size}: block_causal names one, full none"
+            )
+
 
 class DiffusionLM(Protocol):
     """A denoiser. The state at position t predicts the token at position t, in every family."""
@@ -43,6 +50,26 @@ class DiffusionLM(Protocol):
 
     def head(self, hidden_MD: Tensor) -> Tensor:
         """Return logits ``[M, V]`` for gathered states; only scored positions ever meet the vocabulary."""
+        ...
+
+
+@runtime_checkable
+class CachingLM(DiffusionLM, Protocol):
+    """A denoiser that can compute part of a row against stored keys and values of the rest."""
+
+    @property
+    def lead(self) -> int:
+        """Positions before a window that must be in it for the window's first state to be right."""
+        ...
+
+    def hidden(
+        self, ids_NT: Tensor, lengths_N: Tensor, *, clean_NT: Tensor | None = None, window: Window | None = None
+    ) -> Tensor:
+        """See ``DiffusionLM.hidden``; with ``window`` the ids and the states are those of its positions."""
+        ...
+
+    def cache(self, rows: int, width: int) -> KVCache:
+        """Return an empty store."""
         ...
 
 

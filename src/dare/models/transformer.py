@@ -6,8 +6,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from dare.models.attention import block_causal_mask, full_mask, noised_clean_mask
+from dare.models.attention import block_causal_mask, full_mask, noised_clean_mask, window_mask
 from dare.models.base import ModelSpec
+from dare.models.cache import KVCache, LayerWindow, Window
 from dare.models.moe import Experts, GatedMLP, SparseMLP
 from dare.models.shift import previous_states
 
@@ -52,14 +53,19 @@ class Attention(nn.Module):
             self.q_norm = nn.RMSNorm(arch.head_size, eps=arch.norm_eps)
             self.k_norm = nn.RMSNorm(arch.head_size, eps=arch.norm_eps)
 
-    def forward(self, x_NTD: Tensor, rope: tuple[Tensor, Tensor], mask: Tensor | None) -> Tensor:
-        """Attend within each row under ``mask`` (True: may look)."""
+    def forward(
+        self, x_NTD: Tensor, rope: tuple[Tensor, Tensor], mask: Tensor | None, past: LayerWindow | None
+    ) -> Tensor:
+        """Attend within each row under ``mask`` (True: may look); with ``past`` also to what the cache holds."""
         q, k, v = (project(x_NTD).unflatten(-1, (-1, self.arch.head_size)) for project in (self.q, self.k, self.v))
         if self.arch.qk_norm:
             q, k = self.q_norm(q), self.k_norm(k)
         q, k, v = (heads.transpose(1, 2) for heads in (q, k, v))
+        q, k = rotate(q, rope), rotate(k, rope)
+        if past is not None:
+            k, v = past.exchange(k, v)
         shared = self.arch.kv_heads != self.arch.heads
-        mixed = F.scaled_dot_product_attention(rotate(q, rope), rotate(k, rope), v, attn_mask=mask, enable_gqa=shared)
+        mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, enable_gqa=shared)
         return self.o(mixed.transpose(1, 2).flatten(2))
 
 
@@ -75,9 +81,11 @@ class Block(nn.Module):
         if arch.experts and layer >= arch.experts.first_dense:
             self.mlp = SparseMLP(arch.hidden_size, arch.experts)
 
-    def forward(self, x_NTD: Tensor, rope: tuple[Tensor, Tensor], mask: Tensor | None) -> Tensor:
+    def forward(
+        self, x_NTD: Tensor, rope: tuple[Tensor, Tensor], mask: Tensor | None, past: LayerWindow | None
+    ) -> Tensor:
         """Return the residual stream after attention and MLP."""
-        x_NTD = x_NTD + self.attention(self.attention_norm(x_NTD), rope, mask)
+        x_NTD = x_NTD + self.attention(self.attention_norm(x_NTD), rope, mask, past)
         return x_NTD + self.mlp(self.mlp_norm(x_NTD))
 
 
@@ -93,27 +101,46 @@ class Transformer(nn.Module):
         if not arch.tied:
             self.unembed = nn.Linear(arch.hidden_size, spec.vocab_size, bias=False)
 
-    def hidden(self, ids_NT: Tensor, lengths_N: Tensor, *, clean_NT: Tensor | None = None) -> Tensor:
-        """See ``DiffusionLM.hidden``; padding at or beyond ``lengths_N`` is never attended."""
+    def hidden(
+        self, ids_NT: Tensor, lengths_N: Tensor, *, clean_NT: Tensor | None = None, window: Window | None = None
+    ) -> Tensor:
+        """See ``DiffusionLM.hidden``; padding at or beyond ``lengths_N`` is never attended.
+
+        With ``window`` the ids are those of its positions alone, and the states returned are theirs.
+        """
         width = ids_NT.shape[1]
-        positions_T = torch.arange(width, device=ids_NT.device)
-        mask = self._mask(positions_T < lengths_N[:, None], paired=clean_NT is not None)
+        positions_T = torch.arange(width, device=ids_NT.device) if window is None else window.position_NW
+        mask = self._mask(positions_T, lengths_N, clean_NT is not None, window)
         if clean_NT is not None:
             ids_NT, positions_T = torch.cat([ids_NT, clean_NT], dim=1), positions_T.repeat(2)
         rope = rope_tables(positions_T, self.arch, self.embed.weight.dtype)
         x_NTD = self.embed(ids_NT)
-        for block in self.blocks:
-            x_NTD = block(x_NTD, rope, mask)
+        for number, block in enumerate(self.blocks):
+            x_NTD = block(x_NTD, rope, mask, window and window.layer(number))
         if not self.arch.next_token:
             return self.norm(x_NTD[:, :width])
         clean_NTD = None if clean_NT is None else x_NTD[:, width:]
         return self.norm(previous_states(x_NTD[:, :width], clean_NTD, self.spec.block_size))
 
+    @property
+    def lead(self) -> int:
+        """Positions before a window that must be in it for the window's first state to be right."""
+        return int(self.arch.next_token)
+
+    def cache(self, rows: int, width: int) -> KVCache:
+        """An empty store for ``rows`` rows of at most ``width`` positions."""
+        return KVCache(
+            self.arch.layers, (rows, self.arch.kv_heads, width, self.arch.head_size), self.embed.weight.detach()
+        )
+
     def head(self, hidden_MD: Tensor) -> Tensor:
         """See ``DiffusionLM.head``."""
         return F.linear(hidden_MD, (self.embed if self.arch.tied else self.unembed).weight)
 
-    def _mask(self, valid_NT: Tensor, paired: bool) -> Tensor | None:
+    def _mask(self, positions_T: Tensor, lengths_N: Tensor, paired: bool, window: Window | None) -> Tensor | None:
+        if window is not None:
+            return window_mask(window.position_NW, lengths_N, window.end, self.spec.block_size)
+        valid_NT = positions_T < lengths_N[:, None]
         if self.spec.attention == "full":
             return full_mask(valid_NT)
         assert self.spec.block_size, "a block-causal spec names its block size"
@@ -122,11 +149,16 @@ class Transformer(nn.Module):
 
 
 def rope_tables(positions_T: Tensor, arch: Architecture, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Cosines and sines ``[T, rotary]`` of rotary positions (arXiv 2104.09864), computed in float32 or wider."""
+    """Cosines and sines of rotary positions (arXiv 2104.09864), computed in float32 or wider.
+
+    ``[T, rotary]``, or ``[N, 1, W, rotary]`` where every row has its own positions ``[N, W]``.
+    """
     wide = torch.promote_types(dtype, torch.float32)
     exponent = torch.arange(0, arch.rotary_size, 2, device=positions_T.device, dtype=wide) / arch.rotary_size
-    angle = positions_T.to(wide)[:, None] / arch.rope_theta**exponent
+    angle = positions_T.to(wide)[..., None] / arch.rope_theta**exponent
     angle = torch.cat([angle, angle], dim=-1)
+    if positions_T.dim() > 1:
+        angle = angle.unsqueeze(1)
     return angle.cos(), angle.sin()
 
 
