@@ -9,6 +9,7 @@ from dare.errors import DareError, nearest
 from dare.models.checkpoint import Checkpoint
 from dare.models.lora import has_adapter
 from dare.models.probe import check_visibility
+from dare.plan_memory import activations
 from dare.train.config import RLConfig, RunConfig, SFTConfig
 from dare.train.run import starting_model
 
@@ -20,7 +21,7 @@ def plan(verb: str, layers: list[str]) -> None:
     if verb not in SCHEMAS:
         raise DareError(f"plan {verb!r}: no such training verb; {nearest(verb, SCHEMAS)}")
     config = load_config(SCHEMAS[verb], layers)
-    checkpoint = starting_model(config)
+    checkpoint = starting_model(config, device="cpu")
     assert checkpoint.tokenizer is not None
     spec, room = checkpoint.model.spec, config.decoding.max_new_tokens
     items = load_items(config.task, "train", checkpoint.tokenizer, spec, room, answers=verb == "sft")
@@ -28,7 +29,8 @@ def plan(verb: str, layers: list[str]) -> None:
     for name, value in {
         **_model(checkpoint),
         **_data(items, checkpoint, room),
-        **_work(config, checkpoint, items),
+        **_work(config, items),
+        **_memory(config, checkpoint, items),
     }.items():
         table.add_row(name, value)
     Console().print(table)
@@ -56,23 +58,38 @@ def _data(items: Items, checkpoint: Checkpoint, room: int) -> dict[str, str]:
     }
 
 
-def _work(config: RunConfig, checkpoint: Checkpoint, items: Items) -> dict[str, str]:
-    """Sequences, passes and the memory that parameters, gradients and both Adam moments take."""
-    train, bytes_each = config.train, {"float32": 4, "bfloat16": 2, "float64": 8}[config.engine.dtype]
-    rows, trained = train.batch, _parameters(checkpoint, trained=True)
-    held = _parameters(checkpoint) + 3 * trained
+def _work(config: RunConfig, items: Items) -> dict[str, str]:
+    train, decoding = config.train, config.decoding
     lines = {}
     if isinstance(config, RLConfig):
-        algorithm = config.algorithm
-        rows *= algorithm.group_size
-        held += _parameters(checkpoint) if algorithm.kl_coef > 0 and not has_adapter(checkpoint.model) else 0
-        lines["algorithm"] = ", ".join(f"{key}={value}" for key, value in algorithm.model_dump().items())
-    decoding = config.decoding
+        lines["algorithm"] = ", ".join(f"{key}={value}" for key, value in config.algorithm.model_dump().items())
     lines["decoding"] = ", ".join(f"{key}={value}" for key, value in decoding.model_dump(exclude_none=True).items())
     epochs = train.steps * train.batch / len(items.rows)
-    lines["work"] = f"{train.steps} steps of {rows} sequences ({epochs:.2f} epochs), lr {config.optim.lr}"
-    lines["weights in memory"] = f"{held * bytes_each / 1e9:.3f} GB, {trained / 1e6:.2f} M parameters trained"
+    lines["work"] = f"{train.steps} steps of {_sequences(config)} sequences ({epochs:.2f} epochs), lr {config.optim.lr}"
     return lines
+
+
+def _memory(config: RunConfig, checkpoint: Checkpoint, items: Items) -> dict[str, str]:
+    """What parameters, gradients and both Adam moments take, and what the largest training pass adds to it."""
+    bytes_each = {"float32": 4, "bfloat16": 2, "float64": 8}[config.engine.dtype]
+    model, trained = checkpoint.model, _parameters(checkpoint, trained=True)
+    held = _parameters(checkpoint) + 3 * trained
+    if isinstance(config, RLConfig) and config.algorithm.kl_coef > 0 and not has_adapter(model):
+        held += _parameters(checkpoint)
+    room, rows = config.decoding.max_new_tokens, min(config.engine.micro_batch, _sequences(config))
+    width = max(len(item.prompt_ids) for item in items.rows) + room
+    added = activations(model, rows, width, rows * room)
+    states, logits = added.states / 1e9, added.logits / 1e9
+    return {
+        "weights in memory": f"{held * bytes_each / 1e9:.3f} GB, {trained / 1e6:.2f} M parameters trained",
+        "activations in memory": f"up to {states + logits:.3f} GB for {rows} sequences of {width} tokens, "
+        f"{logits:.3f} GB of it for {rows * room} masked ones' logits",
+    }
+
+
+def _sequences(config: RunConfig) -> int:
+    """Sequences of one update."""
+    return config.train.batch * (config.algorithm.group_size if isinstance(config, RLConfig) else 1)
 
 
 def _parameters(checkpoint: Checkpoint, trained: bool = False) -> int:

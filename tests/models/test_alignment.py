@@ -15,7 +15,7 @@ class CopyModel:
     """Knows a text: the state at position t says the token at t (or, shifted, at t + 1)."""
 
     def __init__(self, text, shift, attention):
-        self.spec = toy_model(attention=attention, block_size=4).spec
+        self.spec = toy_model(attention=attention, block_size=4 if attention == "block_causal" else None).spec
         self.text_T = torch.tensor([*text[shift:], *[0] * shift])
 
     def hidden(self, ids_NT, lengths_N, *, clean_NT=None):

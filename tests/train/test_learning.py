@@ -32,5 +32,5 @@ def test_reward_rises(tmp_path: Path, name: str, model: str, monkeypatch: pytest
     ]
     folder = train_rl(load_config(RLConfig, layers))
     rewards = [json.loads(line)["reward/mean"] for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    assert sum(rewards[:5]) / 5 < 0.05
+    assert sum(rewards[:2]) / 2 < 0.05
     assert sum(rewards[-5:]) / 5 > 0.2

@@ -28,11 +28,11 @@ class Reader(Protocol):
 def reader_for(model: DiffusionLM, decoding: DecodingConfig, rows: int, width: int) -> Reader:
     """The reader of the configured cache, with room for ``rows`` rows of ``width`` positions."""
     kind = decoding.cache_for(model.spec)
-    if kind == "none":
-        return Uncached(model, decoding)
-    if not isinstance(model, CachingLM):
+    if kind != "none" and isinstance(model, CachingLM):
+        return BlockCached(model, rows, width) if kind == "block" else SpanCached(model, decoding, rows, width)
+    if decoding.cache not in ("auto", "none"):
         raise DareError(f"{type(model).__name__} keeps no keys and values; set decoding.cache=none")
-    return BlockCached(model, rows, width) if kind == "block" else SpanCached(model, decoding, rows, width)
+    return Uncached(model, decoding)
 
 
 class Uncached:

@@ -32,7 +32,7 @@ def load_checkpoint(
 ) -> Checkpoint:
     """Load a checkpoint folder, or initialise an embedded model named ``tiny:...`` from ``seed``."""
     if path.startswith(TINY_PREFIX):
-        return _fresh_tiny(path, seed, dtype)
+        return _fresh_tiny(path, seed, dtype, device)
     folder = Path(path)
     if not (folder / "config.json").is_file():
         names = ", ".join(TINY_MODELS)
@@ -82,7 +82,7 @@ def save_description(folder: Path, checkpoint: Checkpoint) -> None:
         checkpoint.tokenizer.save_pretrained(folder)
 
 
-def _fresh_tiny(name: str, seed: int, dtype: torch.dtype) -> Checkpoint:
+def _fresh_tiny(name: str, seed: int, dtype: torch.dtype, device: torch.device | str) -> Checkpoint:
     if name not in TINY_MODELS:
         raise DareError(f"model {name!r} is not an embedded model; {nearest(name, TINY_MODELS)}")
     config = tiny_config(name, tiny_token_ids())
@@ -93,8 +93,8 @@ def _fresh_tiny(name: str, seed: int, dtype: torch.dtype) -> Checkpoint:
             torch.nn.init.ones_(weight)
         else:
             torch.nn.init.normal_(weight, std=config["init_std"], generator=generator)
-    # drawn in float32 whatever the dtype, so that a seed names one model
-    return Checkpoint(model.to(dtype), config, tiny_tokenizer())
+    # drawn on the CPU in float32 whatever is asked for, so that a seed names one model
+    return Checkpoint(model.to(device, dtype), config, tiny_tokenizer())
 
 
 def _write_json(file: Path, content: dict[str, Any]) -> None:

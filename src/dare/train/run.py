@@ -86,14 +86,19 @@ def open_run(config: RunConfig, *, answers: bool, updates_per_step: int = 1, ref
     return _resume(run, found[-1]) if config.resume else _create(run)
 
 
-def starting_model(config: RunConfig) -> Checkpoint:
-    """Load the model a run starts from; with ``model.lora`` it is frozen and carries a new adapter."""
+def starting_model(config: RunConfig, device: str | None = None) -> Checkpoint:
+    """Load the model a run starts from onto ``device`` (None: ``engine.device``).
+
+    With ``model.lora`` it is frozen and carries a new adapter.
+    """
     path, lora, seed = newest_checkpoint(config.model.path), config.model.lora, config.train.seed
     if lora and lora.four_bit and not config.engine.device.startswith("cuda"):
         raise DareError(
             f"model.lora.four_bit=true needs a GPU; engine.device is {config.engine.device!r}, set it to cuda"
         )
-    checkpoint = load_model(path, seed, config.engine.dtype)
+    # weights shrink to four bits on their way to the GPU, which need not hold them whole
+    target = "cpu" if lora and lora.four_bit else device or config.engine.device
+    checkpoint = load_model(path, seed, config.engine.dtype, target)
     if lora:
         # the weights of an embedded model follow from its name and the seed
         revision = str(seed) if path.startswith(TINY_PREFIX) else None
@@ -101,15 +106,16 @@ def starting_model(config: RunConfig) -> Checkpoint:
     return checkpoint
 
 
-def load_model(path: str, seed: int = 0, dtype: str = "float32") -> Checkpoint:
+def load_model(path: str, seed: int = 0, dtype: str = "float32", device: str = "cpu") -> Checkpoint:
     """Load model and tokenizer from a checkpoint folder, a run folder (its newest checkpoint) or a ``tiny:`` name.
 
-    An adapter is merged into its base model.
+    Weights go from the files to ``device`` at once. An adapter is merged into its base model.
     """
     path = newest_checkpoint(path)
     if is_adapter(Path(path)):
-        return _load_merged(Path(path), dtype)
-    checkpoint = load_checkpoint(path, seed=seed, dtype=getattr(torch, dtype))
+        return _load_merged(Path(path), dtype, device)
+    _check_device(device)
+    checkpoint = load_checkpoint(path, seed=seed, dtype=getattr(torch, dtype), device=device)
     if checkpoint.tokenizer is None:
         raise DareError(f"model {path!r} has no tokenizer files; copy tokenizer.json and tokenizer_config.json there")
     return checkpoint
@@ -126,14 +132,22 @@ def checkpoints(folder: Path) -> list[Path]:
     return sorted((folder / CHECKPOINTS).glob("step_*"))
 
 
-def _load_merged(folder: Path, dtype: str) -> Checkpoint:
+def _check_device(device: str) -> None:
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        raise DareError(f"engine.device={device!r} cannot be used here ({reason}); set it to cpu") from error
+
+
+def _load_merged(folder: Path, dtype: str, device: str) -> Checkpoint:
     base, revision = adapter_base(folder)
     embedded = base.startswith(TINY_PREFIX)
     if not embedded and not Path(base).is_dir():
         raise DareError(
             f"{folder}: base model {base!r} is not there; correct base_model_name_or_path in adapter_config.json"
         )
-    checkpoint = load_model(base, int(revision or 0) if embedded else 0, dtype)
+    checkpoint = load_model(base, int(revision or 0) if embedded else 0, dtype, device)
     merge_adapter(load_adapter(checkpoint.model, folder))
     return checkpoint
 
