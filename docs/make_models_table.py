@@ -6,7 +6,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 START, END = "<!-- table: begin -->\n", "<!-- table: end -->\n"
-MODULES = ("test_family_goldens", "test_family_jobs", "test_llada_moe")
+MODULES = ("test_family_goldens", "test_family_jobs", "test_llada_moe", "test_cache_rules")
 JOBS: dict[str, tuple[str, ...]] = {
     "load": ("test_save_and_load_keep_every_byte",),
     "forward": ("test_losses_and_gradient_norms", "test_losses_and_gradients"),
@@ -14,7 +14,7 @@ JOBS: dict[str, tuple[str, ...]] = {
     "LoRA": ("test_lora",),
     "RL": ("test_rl",),
     "decode": ("test_decode",),
-    "cache": (),
+    "cache": ("test_span_caches_follow_their_rule", "test_the_block_cache_changes_nothing"),
     "export": ("test_export",),
 }
 NAMES = {
@@ -47,7 +47,7 @@ def families_of(job: tuple[str, ...]) -> set[str]:
 
 def table() -> str:
     """Return the table in Markdown."""
-    sys.path.insert(0, str(ROOT / "tests" / "models"))
+    sys.path[:0] = [str(ROOT / "tests" / folder) for folder in ("", "models", "decoding")]
     done = {title: families_of(job) for title, job in JOBS.items()}
     lines = ["| family | " + " | ".join(JOBS) + " |", "|---" * (len(JOBS) + 1) + "|"]
     for name, title in NAMES.items():

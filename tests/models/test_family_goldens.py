@@ -1,7 +1,5 @@
 """Every family against its own reference code: logits, losses and gradient norms of tiny checkpoints."""
 
-import json
-import shutil
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -16,24 +14,9 @@ from dare.models.checkpoint import Checkpoint, load_checkpoint, save_model
 from dare.models.family import Family, family_of
 from dare.models.transformer import Transformer
 from dare.models.weights import tensor_targets
+from families import BLOCK, FULL, load_golden
 
-FULL = ["llada", "dream"]
-BLOCK = ["sdar", "sdar_moe", "llada20", "llada21"]
 ATOL = 1e-4
-
-
-def load(shared: Path, name: str, tmp_path: Path) -> tuple[Checkpoint, dict[str, Tensor]]:
-    """The checkpoint, its mask id added where the folder names none, and the reference tensors."""
-    folder = shared / "golden" / name
-    copied = tmp_path / name
-    shutil.copytree(folder, copied)
-    config = json.loads((copied / "config.json").read_text())
-    if "mask_token_id" not in config:
-        config["mask_token_id"] = json.loads((folder / "generate.json").read_text())["mask_token_id"]
-        config.setdefault("eos_token_id", config.get("pad_token_id"))
-        (copied / "config.json").chmod(0o644)
-        (copied / "config.json").write_text(json.dumps(config))
-    return load_checkpoint(str(copied)), load_file(folder / "forward.safetensors")
 
 
 def cases(golden: dict[str, Tensor], prefix: str) -> list[str]:
@@ -54,7 +37,7 @@ def aligned(name: str, raw_NTV: Tensor) -> Tensor:
 
 @pytest.mark.parametrize("name", FULL + BLOCK)
 def test_full_attention(name: str, shared: Path, tmp_path: Path) -> None:
-    checkpoint, golden = load(shared, name, tmp_path)
+    checkpoint, golden = load_golden(shared, name, tmp_path)
     checkpoint.model.spec = replace(checkpoint.model.spec, attention="full", block_size=None)
     got = logits(checkpoint.model, golden["full/input_ids"])
     torch.testing.assert_close(got, aligned(name, golden["full/logits"]), atol=ATOL, rtol=0)
@@ -63,7 +46,7 @@ def test_full_attention(name: str, shared: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", FULL)
 @pytest.mark.parametrize("case", ["leftpad", "rightpad"])
 def test_padding(name: str, case: str, shared: Path, tmp_path: Path) -> None:
-    checkpoint, golden = load(shared, name, tmp_path)
+    checkpoint, golden = load_golden(shared, name, tmp_path)
     valid_NT = golden[f"{case}/attention_mask"].bool()
     lengths_N = valid_NT.sum(1)
     ids_NT = torch.full_like(golden[f"{case}/input_ids"], checkpoint.model.spec.pad_id)
@@ -77,7 +60,7 @@ def test_padding(name: str, case: str, shared: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", BLOCK)
 def test_block_causal_and_causal(name: str, shared: Path, tmp_path: Path) -> None:
-    checkpoint, golden = load(shared, name, tmp_path)
+    checkpoint, golden = load_golden(shared, name, tmp_path)
     for case in [*cases(golden, "block"), "causal"]:
         block = 1 if case == "causal" else int(case.removeprefix("block"))
         got = logits(checkpoint.model, golden[f"{case}/input_ids"], block=block)
@@ -86,7 +69,7 @@ def test_block_causal_and_causal(name: str, shared: Path, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("name", BLOCK)
 def test_noised_and_clean_halves(name: str, shared: Path, tmp_path: Path) -> None:
-    checkpoint, golden = load(shared, name, tmp_path)
+    checkpoint, golden = load_golden(shared, name, tmp_path)
     for case in cases(golden, "double_block"):
         block = int(case.removeprefix("double_block"))
         noisy, clean = golden[f"{case}/noisy_ids"], golden[f"{case}/clean_ids"]
@@ -96,7 +79,7 @@ def test_noised_and_clean_halves(name: str, shared: Path, tmp_path: Path) -> Non
 
 
 def test_packed_samples_equal_rows_of_their_own(shared: Path, tmp_path: Path) -> None:
-    checkpoint, golden = load(shared, "sdar", tmp_path)
+    checkpoint, golden = load_golden(shared, "sdar", tmp_path)
     for case in cases(golden, "packed_double_block"):
         block = int(case.removeprefix("packed_double_block"))
         (positions,) = golden[f"{case}/position_ids_packed"]
@@ -111,7 +94,7 @@ def test_packed_samples_equal_rows_of_their_own(shared: Path, tmp_path: Path) ->
 
 @pytest.mark.parametrize("name", FULL + BLOCK)
 def test_losses_and_gradient_norms(name: str, shared: Path, tmp_path: Path) -> None:
-    checkpoint, golden = load(shared, name, tmp_path)
+    checkpoint, golden = load_golden(shared, name, tmp_path)
     model = checkpoint.model
     case = next(key.split("/")[0] for key in golden if "/grad_norm/" in key and not key.startswith("double"))
     block = None if name in FULL else int(case.removeprefix("block"))
@@ -139,7 +122,7 @@ def family(checkpoint: Checkpoint) -> Family:
 
 @pytest.mark.parametrize("name", FULL + BLOCK)
 def test_save_and_load_keep_every_byte(name: str, shared: Path, tmp_path: Path) -> None:
-    checkpoint, _ = load(shared, name, tmp_path)
+    checkpoint, _ = load_golden(shared, name, tmp_path)
     save_model(tmp_path / "once", checkpoint)
     save_model(tmp_path / "twice", load_checkpoint(str(tmp_path / "once")))
     published = load_file(shared / "golden" / name / "model.safetensors")

@@ -4,9 +4,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from test_family_goldens import BLOCK, FULL
-from test_family_goldens import load as load_golden
-from test_llada_moe import small_checkpoint
 
 from dare.algorithms.coupled_grpo import CoupledGRPO
 from dare.algorithms.d1 import D1
@@ -20,14 +17,10 @@ from dare.models.checkpoint import Checkpoint, load_checkpoint, save_model
 from dare.models.lora import LoraSettings, add_adapter, has_adapter
 from dare.train.sft import sft_views
 from dare.types import pack
+from families import FAMILIES, load
 
-FAMILIES = [*FULL, *BLOCK, "llada_moe"]
 PROMPTS = [[5, 6, 7], [8], [9, 10, 11, 12, 13, 14, 15]]
 KEYS = key(0, torch.arange(3))
-
-
-def load(shared: Path, name: str, tmp_path: Path) -> Checkpoint:
-    return small_checkpoint(tmp_path) if name == "llada_moe" else load_golden(shared, name, tmp_path)[0]
 
 
 def engine(checkpoint: Checkpoint, lr: float = 1e-3) -> LocalEngine:

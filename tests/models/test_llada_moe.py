@@ -10,79 +10,22 @@ from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 from transformers import Qwen3MoeForCausalLM
 
 from dare.errors import DareError
-from dare.models.checkpoint import Checkpoint, load_checkpoint, save_model
+from dare.models.checkpoint import load_checkpoint, save_model
 from dare.models.family import family_of
 from dare.models.weights import tensor_targets
+from families import CONFIG, EOS, EXPERTS, MASK, llada_moe_shapes, small_llada_moe, write_llada_moe
 
-MASK, EOS, LAYERS, EXPERTS = 45, 46, 2, 6
-CONFIG = {
-    "architectures": ["LLaDAMoEModelLM"],
-    "attention_bias": False,
-    "clip_qkv": None,
-    "dense_intermediate_size": 80,
-    "eos_token_id": EOS,
-    "expert_intermediate_size": 12,
-    "hidden_act": "silu",
-    "hidden_size": 32,
-    "max_position_embeddings": 128,
-    "model_type": "llada",
-    "moe_layer_freq": [1] * LAYERS,
-    "moe_router_enable_expert_bias": False,
-    "moe_router_score_function": "softmax",
-    "norm_topk_prob": None,
-    "num_attention_heads": 4,
-    "num_experts": EXPERTS,
-    "num_experts_per_tok": 3,
-    "num_hidden_layers": LAYERS,
-    "num_key_value_heads": 2,
-    "pad_token_id": EOS,
-    "partial_rotary_factor": 1.0,
-    "qk_layernorm": True,
-    "rms_norm_eps": 1e-5,
-    "rope_scaling": None,
-    "rope_theta": 50000,
-    "shared_expert_intermediate_size": None,
-    "tie_word_embeddings": False,
-    "vocab_size": 48,
-}
-ATTENTION = {"q_proj": (32, 32), "k_proj": (16, 32), "v_proj": (16, 32), "o_proj": (32, 32), "q_norm": (8,)}
-EXPERT = {"gate_proj": (12, 32), "up_proj": (12, 32), "down_proj": (32, 12)}
 LENGTHS = [11, 7]
 
 
-def shapes() -> dict[str, tuple[int, ...]]:
-    """The tensors of a published checkpoint, at the sizes of ``CONFIG``."""
-    found: dict[str, tuple[int, ...]] = {"model.embed_tokens": (48, 32), "model.norm": (32,), "lm_head": (48, 32)}
-    for layer in (f"model.layers.{number}" for number in range(LAYERS)):
-        found |= {f"{layer}.input_layernorm": (32,), f"{layer}.post_attention_layernorm": (32,)}
-        found |= {f"{layer}.self_attn.{part}": shape for part, shape in {**ATTENTION, "k_norm": (8,)}.items()}
-        found[f"{layer}.mlp.gate"] = (EXPERTS, 32)
-        for expert in range(EXPERTS):
-            found |= {f"{layer}.mlp.experts.{expert}.{part}": shape for part, shape in EXPERT.items()}
-    return {f"{name}.weight": shape for name, shape in found.items()}
-
-
-def write(folder: Path, **changes: object) -> str:
-    folder.mkdir(exist_ok=True)
-    torch.manual_seed(0)
-    save_file({name: torch.randn(shape) * 0.3 for name, shape in shapes().items()}, folder / "model.safetensors")
-    (folder / "config.json").write_text(json.dumps({**CONFIG, **changes}))
-    (folder / "added_tokens.json").write_text(json.dumps({"<|mask|>": MASK}))
-    return str(folder)
-
-
-def small_checkpoint(folder: Path) -> Checkpoint:
-    return load_checkpoint(write(folder / "published"))
-
-
 def reference(folder: Path) -> Qwen3MoeForCausalLM:
-    write(folder)
+    write_llada_moe(folder)
     same = {"num_experts": EXPERTS, "head_dim": 8, "moe_intermediate_size": 12, "norm_topk_prob": False}
     config = {**CONFIG, **same, "model_type": "qwen3_moe", "architectures": ["Qwen3MoeForCausalLM"]}
     (folder / "config.json").write_text(json.dumps(config))
@@ -103,13 +46,13 @@ def inputs() -> tuple[Tensor, Tensor, Tensor]:
 
 @pytest.mark.parametrize("architecture", ["LLaDAMoEModelLM", "LLaDAMoEModel"])
 def test_it_is_found_from_the_config_and_the_mask_by_its_name(architecture: str, tmp_path: Path) -> None:
-    spec = load_checkpoint(write(tmp_path, architectures=[architecture])).model.spec
+    spec = load_checkpoint(write_llada_moe(tmp_path, architectures=[architecture])).model.spec
     assert (spec.family, spec.attention, spec.mask_id, spec.eos_ids) == ("llada_moe", "full", MASK, (EOS,))
 
 
 @pytest.mark.parametrize("name", ["llada_moe"])
 def test_losses_and_gradients(name: str, tmp_path: Path) -> None:
-    checkpoint, theirs = small_checkpoint(tmp_path), reference(tmp_path / name)
+    checkpoint, theirs = small_llada_moe(tmp_path), reference(tmp_path / name)
     ids_NT, lengths_N, bias = inputs()
     valid_NT = torch.arange(11) < lengths_N[:, None]
     got_NTV = checkpoint.model.head(checkpoint.model.hidden(ids_NT, lengths_N))
@@ -123,7 +66,7 @@ def test_losses_and_gradients(name: str, tmp_path: Path) -> None:
     for weight in checkpoint.model.parameters():
         weight.data = weight.grad
     targets = tensor_targets(checkpoint.model, family_of(checkpoint.config, "test"))
-    assert targets.keys() == expected.keys() == shapes().keys()
+    assert targets.keys() == expected.keys() == llada_moe_shapes().keys()
     for tensor, parts in targets.items():
         rows = torch.cat([part.rows for part in parts])
         torch.testing.assert_close(rows, expected[tensor], atol=1e-5, rtol=1e-4, msg=tensor)
@@ -146,7 +89,7 @@ def split_experts(stacked: dict[str, Tensor]) -> dict[str, Tensor]:
 
 @pytest.mark.parametrize("name", ["llada_moe"])
 def test_save_and_load_keep_every_byte(name: str, tmp_path: Path) -> None:
-    save_model(tmp_path / "once", small_checkpoint(tmp_path))
+    save_model(tmp_path / "once", small_llada_moe(tmp_path))
     (tmp_path / "once" / "added_tokens.json").write_bytes((tmp_path / "published" / "added_tokens.json").read_bytes())
     save_model(tmp_path / "twice", load_checkpoint(str(tmp_path / "once")))
     published, saved = (load_file(tmp_path / part / "model.safetensors") for part in ("published", "once"))
@@ -168,4 +111,4 @@ def test_save_and_load_keep_every_byte(name: str, tmp_path: Path) -> None:
 )
 def test_what_the_decoder_does_not_compute_is_refused(key: str, value: object, tmp_path: Path) -> None:
     with pytest.raises(DareError, match=key):
-        load_checkpoint(write(tmp_path, **{key: value}))
+        load_checkpoint(write_llada_moe(tmp_path, **{key: value}))
