@@ -12,7 +12,7 @@ from dare.engines.config import EngineConfig, OptimConfig
 from dare.engines.local import LocalEngine
 from dare.models.base import DiffusionLM
 from dare.models.checkpoint import Checkpoint
-from dare.types import Sequences
+from dare.types import Rollouts, Sequences, Views
 from toy import toy_model
 
 
@@ -50,12 +50,33 @@ UNEQUAL = [
 def rl_batch(model: DiffusionLM, algorithm: Algorithm, extra: int = 0, seed: int = 0) -> Batch:
     """``UNEQUAL`` with old and reference scores off the live policy, so that ratios lie inside and outside the clip."""
     seqs = pack(UNEQUAL, model.spec.pad_id, extra)
-    views = algorithm.views(seqs, keys(len(UNEQUAL), f"views{seed}"))
+    views = algorithm.views(text_rollouts(seqs, f"views{seed}"), 0)
     width = int(seqs.lengths_B.max())
     old, reference = (_noise(views.scored_BKT, width, seed + i) - 2 for i in (1, 2))
     counted_BT = seqs.response_BT & ~((seqs.ids_BT == 1) & (torch.arange(seqs.ids_BT.shape[1]) == 4))
-    advantage_B = torch.tensor([1.5, -1.0, 0.0, 0.3, -0.8], dtype=torch.float64)
-    return Batch(seqs, views, counted_BT, old, reference, advantage_B)
+    advantage_BKT = torch.tensor([1.5, -1.0, 0.0, 0.3, -0.8], dtype=torch.float64)[:, None, None]
+    return Batch(seqs, views, counted_BT, old, reference, advantage_BKT)
+
+
+def text_rollouts(seqs: Sequences, name: str = "test") -> Rollouts:
+    """Rollouts of which only the text is known; each response was decided from left to right."""
+    rows = len(seqs.ids_BT)
+    step_BT = torch.where(seqs.response_BT, seqs.response_BT.long().cumsum(1) - 1, -1)
+    return Rollouts(
+        seqs=seqs,
+        counted_BT=seqs.response_BT,
+        unmask_step_BT=step_BT,
+        group_B=torch.arange(rows),
+        key_B=keys(rows, name),
+        forwards_B=step_BT.amax(1) + 1,
+        logp_BT=torch.zeros(step_BT.shape, dtype=torch.float64),
+    )
+
+
+def one_view(masked_BT: torch.Tensor, scored_BT: torch.Tensor | None = None) -> Views:
+    """A single view of weight one."""
+    weight_BT = (masked_BT if scored_BT is None else scored_BT).double()
+    return Views(masked_BT[:, None], weight_BT[:, None], torch.ones_like(weight_BT)[:, None])
 
 
 def toy_engine(total=10, seed=0, micro_batch=2, **optim):

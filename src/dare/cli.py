@@ -76,16 +76,48 @@ def evaluate_(
 @app.command()
 def generate(
     model: Annotated[str, typer.Argument(help="Checkpoint folder, run folder or tiny:NAME.")],
-    prompt: Annotated[str, typer.Option(help="The user's turn.")],
-    trace: Annotated[bool, typer.Option(help="Print every denoising step.")] = False,
     layers: Layers = None,
+    prompt: Annotated[str | None, typer.Option(help="The user's turn.")] = None,
+    text: Annotated[str | None, typer.Option(help="Text to fill in: <mask> one token, <mask*8> eight.")] = None,
+    chat: Annotated[bool, typer.Option("--chat", help="A conversation; an empty line ends it.")] = False,
+    suffix: Annotated[str, typer.Option(help="Fixed text behind the answer.")] = "",
+    raw: Annotated[bool, typer.Option("--raw", help="Read the prompt as it is, without the chat template.")] = False,
+    n: Annotated[int, typer.Option(help="Samples.")] = 1,
+    stop: Annotated[list[str] | None, typer.Option(help="Text that ends the answer; may be repeated.")] = None,
+    trace: Annotated[bool, typer.Option("--trace", help="Show every denoising step.")] = False,
+    html: Annotated[Path | None, typer.Option(help="Write the steps as a page.")] = None,
+    save: Annotated[Path | None, typer.Option(help="Append the rollouts to a .jsonl file, for dare view.")] = None,
 ) -> None:
-    """Decode an answer."""
+    """Decode an answer, fill in a text, or chat."""
     from dare.config import load_config
-    from dare.generate import GenerateConfig
-    from dare.generate import generate as run
+    from dare.generate.config import GenerateConfig, Wishes
+    from dare.generate.run import generate as run
 
-    run(model, prompt, load_config(GenerateConfig, layers or []), trace)
+    wishes = Wishes(prompt, text, chat, suffix, raw, n, tuple(stop or ()), trace, html, save)
+    run(model, wishes, load_config(GenerateConfig, layers or []))
+
+
+@app.command()
+def view(
+    place: Annotated[str, typer.Argument(help="Rollout file or run folder, with :ROW for one row of it.")],
+    html: Annotated[Path | None, typer.Option(help="Write a page instead.")] = None,
+) -> None:
+    """Play saved rollouts of generate, eval or rl, denoising step by step."""
+    from dare.view import view as run
+
+    run(place, html)
+
+
+@app.command()
+def serve(
+    model: Annotated[str, typer.Argument(help="Checkpoint folder, run folder or tiny:NAME.")], layers: Layers = None
+) -> None:
+    """Answer OpenAI-compatible requests over HTTP."""
+    from dare.config import load_config
+    from dare.serving.config import ServeConfig
+    from dare.serving.run import serve as run
+
+    run(model, load_config(ServeConfig, layers or []))
 
 
 @app.command("export")

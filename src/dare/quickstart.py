@@ -18,6 +18,7 @@ from dare.evaluation.evaluate import Result, evaluate
 from dare.evaluation.report import write_report
 from dare.evaluation.run import show, write_results
 from dare.files import is_used, write_atomically
+from dare.traces.trace import Trace
 from dare.train.config import ModelConfig, RLConfig, SFTConfig, TrainConfig
 from dare.train.log import METRICS
 from dare.train.rl import train_rl
@@ -90,6 +91,6 @@ def _shared(config: QuickstartConfig, phase: str, settings: PhaseConfig) -> dict
     return {"output": config.output / phase, "train": train, "optim": settings.optim, **common}
 
 
-def _evaluate(config: QuickstartConfig, name: str, trained: Path) -> tuple[Result, list[dict[str, object]]]:
+def _evaluate(config: QuickstartConfig, name: str, trained: Path) -> tuple[Result, list[Trace]]:
     settings = EvalConfig(name=name, seed=config.seed, task=config.task, decoding=config.decoding, engine=config.engine)
-    return evaluate(load_model(str(trained)), settings)
+    return evaluate(load_model(str(trained), config.seed, config.engine.dtype, config.engine.device), settings)

@@ -78,17 +78,32 @@ class Views(Rows):
     """K noised copies of each sequence. Data, drawn once and shared by the old, reference and live policy.
 
     ``masked_BKT`` positions replaced by the mask token; ``weight_BKT`` the estimator's weight on each token
-    log-probability, zero where a position is not scored; ``rate_BKT`` the corruption rate t of each position.
+    log-probability, zero where a position is not scored; ``rate_BKT`` the corruption rate t of each position. The
+    weighted sum over all views is the estimate.
+
+    Where an algorithm asks: ``loss_weight_BKT`` the weight of a scored token in the loss; ``ids_BKT`` what each view
+    shows and expects, where that is not the final text; ``temperature`` that logits are divided by.
     """
 
     masked_BKT: Tensor
     weight_BKT: Tensor
     rate_BKT: Tensor
+    loss_weight_BKT: Tensor | None = None
+    ids_BKT: Tensor | None = None
+    temperature: float = 1.0
 
     @property
     def scored_BKT(self) -> Tensor:
         """Positions whose log-probability is read."""
         return self.weight_BKT != 0
+
+    def trim(self, width: int) -> Self:
+        """Keep the first ``width`` columns."""
+        return self._each(lambda tensor: tensor[..., :width])
+
+    def pick(self, views_K: Tensor) -> Self:
+        """Keep the views with these numbers."""
+        return self._each(lambda tensor: tensor[:, views_K])
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,6 @@ from functools import partial
 import torch
 from safetensors.torch import load_file
 
-from dare.algorithms.advantage import group_mean
 from dare.algorithms.base import Algorithm
 from dare.algorithms.kl import k3
 from dare.algorithms.losses import clipped, is_clipped
@@ -27,7 +26,7 @@ def _cases(shared, name):
 def _algorithm(low, high, beta):
     return Algorithm(
         views=None,
-        advantage=group_mean,
+        credit=None,
         loss=partial(clipped, low=low, high=high),
         clips=partial(is_clipped, low=low, high=high),
         kl=k3,
@@ -39,7 +38,7 @@ def _batch(weight_BKT, counted_BT, old_BKT, reference_BKT, advantage_B):
     size = counted_BT.shape
     seqs = Sequences(torch.zeros(size).long(), torch.ones(size).bool(), torch.full(size[:1], size[1]))
     views = Views(weight_BKT != 0, weight_BKT, torch.ones_like(weight_BKT))
-    return Batch(seqs, views, counted_BT.bool(), old_BKT, reference_BKT, advantage_B)
+    return Batch(seqs, views, counted_BT.bool(), old_BKT, reference_BKT, advantage_B[:, None, None])
 
 
 def _mean_and_gradient(algorithm, logp_BKT, batch):
@@ -81,7 +80,7 @@ def test_coupled_grpo_loss_and_gradient(shared):
         batch = _batch(weight_BKT, given["completion_mask"], old_BKT, reference_BKT, given["advantages"])
         algorithm = _algorithm(settings["epsilon_low"], settings["epsilon_high"], settings["beta"])
         counted_BT = batch.counted_BT
-        score_BT = algorithm.reduce(logp_BKT, batch.views)
+        score_BT = algorithm.unit.reduce(logp_BKT, batch.views)
         assert _close(score_BT[counted_BT], authors["token_scores"][counted_BT]), case
         mean, grad_BKT, _ = _mean_and_gradient(algorithm, logp_BKT, batch)
         assert _close(mean, authors["loss"]), case

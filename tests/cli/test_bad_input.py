@@ -50,8 +50,8 @@ def write_rows(path: Path, rows: list[object]) -> str:
         ("train.steps=many", "setting train.steps='many'"),
         ("algorithm.name=d2", "algorithm.name='d2' is unknown; did you mean 'd1'?"),
         (
-            "algorithm.clipp=0.1",
-            "unknown setting 'algorithm.clipp'; did you mean 'clip'?",
+            "algorithm.clip_lo=0.1",
+            "unknown setting 'algorithm.clip_lo'; did you mean 'clip_low'?",
         ),
         ("decoding.temperature=0", "decoding.temperature=0"),
         ("decoding.entropy_bound=0.9", "rule=entropy"),

@@ -2,7 +2,8 @@ import pytest
 import torch
 
 from dare.decoding.config import DecodingConfig
-from dare.decoding.denoise import denoise
+from dare.decoding.denoise import denoise, infill
+from dare.decoding.speed import Speed
 from dare.errors import DareError
 from rows import keys
 from toy import toy_model
@@ -147,6 +148,34 @@ def test_the_step_record_replays_every_state(kind):
                 logits_TV = model.head(model.hidden(state[None], torch.tensor([len(state)])))[0]
             logits_TV[:, model.spec.mask_id] = -torch.inf
             assert torch.equal(logits_TV.argmax(-1)[steps == step], ids[steps == step])
+
+
+@kinds
+@pytest.mark.parametrize("rule", ["low_confidence", "threshold", "remask", "edit"])
+def test_no_token_budget_changes_a_result(kind, rule):
+    texts = [[0, 11, 11, 2, 11], [3, *[11] * 8], [1, 2], [2, 1, 0, 11, 11, 11, 3, 3, 3, 3, 3], [11, 0]]
+    decoding = DecodingConfig(block_size=4, temperature=1.0, max_new_tokens=9, **RULES[rule])
+    found, passes = [], []
+    for tokens in (1, 11, 25, 40, 10**6):
+        seen: list[int] = []
+        watch = lambda rows, seen=seen: seen.append(len(rows))  # noqa: E731
+        found.append(infill(_model(kind), texts, decoding, keys(5), torch.arange(5), tokens=tokens, watch=watch))
+        assert max(seen) == max(1, min(4, tokens // 11)), "four rows have masks, the longest has 11 positions"
+        passes.append(len(seen))
+    assert passes == sorted(passes, reverse=True) and passes[0] > passes[-1]
+    for other in found[1:]:
+        for name in ("unmask_step_BT", "forwards_B", "counted_BT"):
+            assert torch.equal(getattr(other, name), getattr(found[0], name))
+        assert torch.equal(other.seqs.ids_BT, found[0].seqs.ids_BT)
+        assert torch.allclose(other.logp_BT, found[0].logp_BT, atol=1e-10)
+
+
+@kinds
+def test_speed_counts_what_the_rollouts_record(kind):
+    speed, decoding = Speed(), DecodingConfig(block_size=4, temperature=2.0, max_new_tokens=10, steps=5)
+    rollouts = denoise(_model(kind), PROMPTS * 3, decoding, keys(9), torch.arange(9), rows=4, watch=speed)
+    assert speed.rows == 9 and speed.settled == 90 and speed.forwards == rollouts.forwards_B.sum()
+    assert speed.tokens == (rollouts.unmask_step_BT >= 0).sum()
 
 
 @kinds

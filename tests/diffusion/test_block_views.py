@@ -7,7 +7,7 @@ import torch
 
 from dare.diffusion.likelihood import elbo, score_view, score_views
 from dare.diffusion.views import MIN_RATE, block_rate
-from rows import keys, pack, repeat
+from rows import keys, one_view, pack, repeat
 from toy import toy_model
 
 PROMPT, RESPONSE, BLOCK, KEYS = [1], [0, 1, 1, 0], 2, 4000
@@ -66,7 +66,7 @@ def test_one_composite_pass_equals_a_pass_per_block(seed):
     masked_BT = views.masked_BKT[:, 0].clone()
     masked_BT[0, [1, 2]] = True
     with torch.no_grad():
-        logp_BT, _ = score_view(model, seqs, masked_BT, masked_BT)
+        logp_BT, _ = score_view(model, seqs, one_view(masked_BT), 0)
     for block in _response_blocks():
         hidden = [p for p in range(block * BLOCK, min(len(ids), (block + 1) * BLOCK)) if masked_BT[0, p]]
         if hidden:

@@ -4,7 +4,7 @@ import torch
 from dare.diffusion.likelihood import elbo, score_view, score_views, token_sum
 from dare.diffusion.views import coupled, fully_masked
 from dare.types import Views
-from rows import UNEQUAL, keys, pack
+from rows import UNEQUAL, keys, one_view, pack
 from toy import toy_model
 
 
@@ -43,7 +43,7 @@ def test_nothing_is_written_where_a_view_does_not_score(model):
 def test_half_precision_logits_are_widened_before_the_softmax(model):
     model = model.to(torch.bfloat16)
     seqs = pack(UNEQUAL, model.spec.pad_id)
-    logp_BT, logits_MV = score_view(model, seqs, seqs.response_BT, seqs.response_BT)
+    logp_BT, logits_MV = score_view(model, seqs, one_view(seqs.response_BT), 0)
     assert logp_BT.dtype == logits_MV.dtype == torch.float32
     wanted_M = logits_MV.log_softmax(-1).gather(1, seqs.ids_BT[seqs.response_BT][:, None])[:, 0]
     assert torch.equal(logp_BT[seqs.response_BT], wanted_M)
@@ -54,4 +54,4 @@ def test_reductions_by_hand():
     weight_BKT = torch.tensor([[[1.0, 0.5], [0.0, 2.0]]])
     views = Views(weight_BKT != 0, weight_BKT, torch.ones(1, 2, 2))
     assert token_sum(logp_BKT, views).tolist() == [[-1.0, -9.0]]
-    assert elbo(logp_BKT, views).tolist() == [-5.0]
+    assert elbo(logp_BKT, views).tolist() == [-10.0]

@@ -7,7 +7,7 @@ import torch
 
 from dare.diffusion.likelihood import elbo, score_view, score_views, token_sum
 from dare.diffusion.views import MIN_RATE, coupled, random_rate
-from rows import keys, pack, repeat
+from rows import keys, one_view, pack, repeat
 from toy import toy_model
 
 PROMPT, RESPONSE = [1, 0], [0, 1, 1]
@@ -31,7 +31,7 @@ def _logps(model):
     masked_BT = torch.zeros(seqs.ids_BT.shape, dtype=torch.bool)
     masked_BT[:, len(PROMPT) :] = torch.tensor(np.array(subsets)).bool()
     with torch.no_grad():
-        logp_BT, _ = score_view(model, seqs, masked_BT, masked_BT)
+        logp_BT, _ = score_view(model, seqs, one_view(masked_BT), 0)
     return {tuple(s.tolist()): row[len(PROMPT) :].numpy() for s, row in zip(subsets, logp_BT, strict=True)}
 
 

@@ -9,16 +9,19 @@ from dare.algorithms.coupled_grpo import CoupledGRPO
 from dare.algorithms.d1 import D1
 from dare.algorithms.sft import NegativeElbo
 from dare.batch import Batch
-from dare.diffusion.likelihood import score_view
+from dare.diffusion.likelihood import score_view, score_views
 from dare.diffusion.views import block_rate, coupled, random_rate
 from dare.engines.accumulate import backward
 from dare.meter import Meter
-from dare.types import Views
 from rows import UNEQUAL, keys, pack, repeat, rl_batch
 from toy import toy_model
 
 KINDS = {"full": {"attention": "full"}, "block": {"attention": "block_causal", "block_size": 2}}
-OBJECTIVES = {"sft": NegativeElbo(), "d1": D1().build(), "coupled_grpo": CoupledGRPO().build()}
+OBJECTIVES = {
+    "sft": NegativeElbo(),
+    "d1": D1().build(toy_model().spec),
+    "coupled_grpo": CoupledGRPO().build(toy_model().spec),
+}
 
 kinds = pytest.mark.parametrize("kind", KINDS)
 objectives = pytest.mark.parametrize("name", OBJECTIVES)
@@ -26,6 +29,11 @@ objectives = pytest.mark.parametrize("name", OBJECTIVES)
 
 class LogSumExp:
     """A loss that mixes the views of a row, so that no view's gradient is known without the others."""
+
+    rows_together = 1
+
+    def needs_values(self, batch):
+        return True
 
     def units(self, batch):
         return float(len(batch))
@@ -46,7 +54,10 @@ def _batch(name, model, extra=0):
 def _gradient(model, batches, objective, units):
     model.zero_grad(set_to_none=True)
     loss = sum(backward(model, batch, objective, units)[0] for batch in batches)
-    return loss, {name: weight.grad.clone() for name, weight in model.named_parameters()}
+    return loss, {
+        name: torch.zeros_like(weight) if weight.grad is None else weight.grad.clone()
+        for name, weight in model.named_parameters()
+    }
 
 
 def _same(first, second, tolerance):
@@ -65,8 +76,8 @@ def test_view_by_view_equals_the_full_graph(kind, order):
     units = 3.0
     found = _gradient(model, [batch], LogSumExp(), units)
     model.zero_grad(set_to_none=True)
-    pairs = zip(batch.views.masked_BKT.unbind(1), batch.views.scored_BKT.unbind(1), strict=True)
-    logp_BKT = torch.stack([score_view(model, batch.seqs, masked, scored)[0] for masked, scored in pairs], dim=1)
+    views = batch.views
+    logp_BKT = torch.stack([score_view(model, batch.seqs, views, k)[0] for k in range(len(order))], dim=1)
     loss, _ = LogSumExp()(logp_BKT, batch)
     (loss / units).backward()
     _same(found, (loss.item(), {name: weight.grad for name, weight in model.named_parameters()}), 1e-12)
@@ -146,6 +157,17 @@ def test_nothing_masked_gives_zero_loss_and_zero_gradients(kind, name):
     assert all((grad == 0).all() for grad in gradient.values())
 
 
+@kinds
+@pytest.mark.parametrize("name", ["d1", "coupled_grpo"])
+def test_the_first_update_needs_no_old_scores(kind, name):
+    model, objective = toy_model(**KINDS[kind]), replace(OBJECTIVES[name], kl_coef=0.0)
+    batch = replace(_batch(name, model), reference_BKT=None)
+    live = replace(batch, old_BKT=score_views(model, batch.seqs, batch.views).logp_BKT)
+    units = objective.units(batch)
+    first, second = (_gradient(model, [b], objective, units) for b in (replace(batch, old_BKT=None), live))
+    _same(first, second, 1e-10)
+
+
 def _plain(model):
     seqs = repeat(pack(UNEQUAL[1:2], model.spec.pad_id), 1)
     seqs = pack(UNEQUAL, model.spec.pad_id) if model is not None else seqs
@@ -153,6 +175,6 @@ def _plain(model):
 
 
 def _reorder(batch, order):
-    views = Views(*(x[:, order] for x in (batch.views.masked_BKT, batch.views.weight_BKT, batch.views.rate_BKT)))
+    views = batch.views.pick(torch.tensor(order))
     old_BKT, reference_BKT = (None if x is None else x[:, order] for x in (batch.old_BKT, batch.reference_BKT))
     return replace(batch, views=views, old_BKT=old_BKT, reference_BKT=reference_BKT)

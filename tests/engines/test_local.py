@@ -49,7 +49,7 @@ def test_resuming_is_bit_for_bit(tmp_path, optim):
 
 
 def test_micro_batch_changes_neither_update_nor_scores():
-    algorithm = CoupledGRPO().build()
+    algorithm = CoupledGRPO().build(toy_engine().spec)
     engines = [toy_engine(micro_batch=size) for size in (1, 2, 5)]
     batch = rl_batch(engines[0].model, algorithm)
     scores = [engine.score(batch.seqs, batch.views).logp_BKT for engine in engines]

@@ -9,7 +9,7 @@ from dare.errors import DareError
 from dare.meter import Meter
 from rows import rl_batch, same_weights, sft_batch, toy_engine, weights
 
-ALGORITHM = D1().build()
+ALGORITHM = D1().build(toy_engine().spec)
 
 
 class Broken:
@@ -17,6 +17,11 @@ class Broken:
 
     def __init__(self, part):
         self.part = part
+
+    rows_together = 1
+
+    def needs_values(self, batch):
+        return True
 
     def units(self, batch):
         return 1.0
@@ -29,9 +34,9 @@ class Broken:
 def _nan_row(engine):
     """One row of five has a broken advantage: one micro-batch of three gives NaN."""
     batch = rl_batch(engine.model, ALGORITHM)
-    advantage_B = batch.advantage_B.clone()
-    advantage_B[3] = torch.nan
-    return replace(batch, advantage_B=advantage_B)
+    advantage_BKT = batch.advantage_BKT.clone()
+    advantage_BKT[3] = torch.nan
+    return replace(batch, advantage_BKT=advantage_BKT)
 
 
 def test_a_broken_micro_batch_skips_the_update_and_is_counted():

@@ -1,5 +1,4 @@
 import json
-import random
 import re
 
 import numpy as np
@@ -8,7 +7,8 @@ import pytest
 from dare.errors import DareError
 from dare.evaluation.plots import panels, plot_curves, series, smooth
 from dare.evaluation.report import read_run, write_report
-from dare.evaluation.trace import decoded, states, trace_text
+from dare.traces.files import write_traces
+from dare.traces.trace import Trace
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>'\"&"
 NAN = float("nan")
@@ -28,7 +28,9 @@ def evaluation(name, accuracy, half=0.04):
 
 def trace(name, completion="8*3", tokens=("8", "*", "3", "<|eos|>", "?"), steps=(2, 0, 1, 0, -1)):
     texts = {"prompt": "make 24", "expected": "24", "completion": completion}
-    return {"name": name, **texts, "score": 1.0, "tokens": list(tokens), "steps": list(steps)}
+    writes = sorted((step, i, tokens[i], -0.5) for i, step in enumerate(steps) if step >= 0)
+    given = [None] * len(tokens)
+    return Trace(name=name, **texts, score=1.0, passes=max(steps) + 1, given=given, writes=writes)
 
 
 def metric_rows():
@@ -44,36 +46,9 @@ def metric_rows():
 def folder(tmp_path):
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in metric_rows()))
     (tmp_path / "eval.json").write_text(json.dumps([evaluation("after SFT", 0.4121), evaluation("after RL", 0.6379)]))
-    (tmp_path / "traces.json").write_text(json.dumps([trace("after SFT"), trace("after RL")]))
+    write_traces(tmp_path / "rollouts.jsonl", [trace("after SFT"), trace("after RL")])
     (tmp_path / "config.yaml").write_text("task: countdown_small\n")
     return tmp_path
-
-
-def test_states_follow_the_definition():
-    rng = random.Random(0)
-    for _ in range(50):
-        steps = [rng.randint(-1, 6) for _ in range(rng.randint(0, 12))]
-        tokens = [f"t{i}" for i in range(len(steps))]
-        found = states(tokens, steps)
-        assert len(found) == (max(steps) + 1 if steps else 0)
-        for s, state in enumerate(found):
-            for i, shown in enumerate(state):
-                assert shown == (tokens[i] if steps[i] in range(s + 1) else None)
-
-
-def test_states_reject_unequal_lengths():
-    with pytest.raises(ValueError):
-        states(["a"], [0, 1])
-
-
-def test_trace_text_prints_masks_and_special_tokens():
-    assert trace_text(trace("x")) == ["░*░⏎░", "░*3⏎░", "8*3⏎░"]
-    assert trace_text(trace("x", tokens=("a\n", "</s>"), steps=(0, 0))) == ["a↵⏎"]
-
-
-def test_decoded_drops_only_the_tail():
-    kept = decoded(trace("x", tokens="abcd", steps=(-1, 0, -1, -1)))
-    assert (kept["tokens"], kept["steps"]) == (["a", "b"], [-1, 0])
 
 
 def test_report_shows_the_results(folder):
@@ -107,18 +82,18 @@ def test_report_is_reproducible(folder):
 
 
 def test_hostile_text_is_escaped(folder):
-    hostile = trace(HOSTILE, completion=HOSTILE, tokens=(HOSTILE, "b"), steps=(0, 1)) | {"prompt": HOSTILE}
-    (folder / "traces.json").write_text(json.dumps([hostile]))
+    hostile = trace(HOSTILE, completion=HOSTILE, tokens=(HOSTILE, "b"), steps=(0, 1))
+    write_traces(folder / "rollouts.jsonl", [hostile.model_copy(update={"prompt": HOSTILE})])
     (folder / "config.yaml").write_text(HOSTILE)
     (folder / "eval.json").write_text(json.dumps([evaluation(HOSTILE, 0.5)]))
     html = write_report(folder, HOSTILE).read_text("utf-8")
     assert "alert(1)" in html
     assert "<script>alert" not in html and "<img" not in html
     player = re.search(r'<script type="application/json">(.*?)</script>', html)
-    assert json.loads(player[1]) == [[HOSTILE, 0], ["b", 1]]
+    assert json.loads(player[1])["writes"] == [[0, 0, HOSTILE, -0.5], [1, 1, "b", -0.5]]
 
 
-@pytest.mark.parametrize("missing", ["metrics.jsonl", "eval.json", "traces.json", "config.yaml"])
+@pytest.mark.parametrize("missing", ["metrics.jsonl", "eval.json", "rollouts.jsonl", "config.yaml"])
 def test_every_file_is_optional(folder, missing):
     (folder / missing).unlink()
     assert "<h1>run</h1>" in write_report(folder, "run").read_text("utf-8")
@@ -171,8 +146,8 @@ def test_single_point_is_drawn(tmp_path):
 
 def test_page_stays_small_with_long_traces(folder):
     tokens, steps = [f"word{i} " for i in range(1024)], list(range(1024))
-    long = [trace("a", "".join(tokens), tokens, steps) | {"prompt": f"p{i // 2}"} for i in range(40)]
-    (folder / "traces.json").write_text(json.dumps(long))
+    long = [trace("a", "".join(tokens), tokens, steps).model_copy(update={"prompt": f"p{i // 2}"}) for i in range(40)]
+    write_traces(folder / "rollouts.jsonl", long)
     path = write_report(folder, "run")
-    assert path.stat().st_size < 1_500_000
+    assert path.stat().st_size < 2_000_000
     assert "The first 8 of 20 prompts" in path.read_text("utf-8")

@@ -5,7 +5,7 @@ import torch.nn.functional as F
 from dare.decoding.config import DecodingConfig
 from dare.decoding.denoise import denoise
 from dare.diffusion.likelihood import score_view
-from rows import keys, pack
+from rows import keys, one_view, pack
 from toy import toy_model
 
 PROMPT, TARGET = [1, 0], [0, 1, 1, 0, 0, 1, 0]
@@ -29,7 +29,7 @@ class CopyModel:
 def _loss_and_text(shift, attention):
     model = CopyModel(PROMPT + TARGET, shift, attention)
     seqs = pack([(PROMPT, TARGET)], model.spec.pad_id)
-    logp_BT, _ = score_view(model, seqs, seqs.response_BT, seqs.response_BT)
+    logp_BT, _ = score_view(model, seqs, one_view(seqs.response_BT), 0)
     decoding = DecodingConfig(max_new_tokens=len(TARGET), block_size=3)
     rollouts = denoise(model, [PROMPT], decoding, keys(1), keys(1))
     return -float(logp_BT.sum()), rollouts.seqs.ids_BT[0, len(PROMPT) :].tolist()

@@ -56,15 +56,16 @@ def test_lora(name: str, shared: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("settings", [D1(group_size=3), CoupledGRPO(group_size=3)], ids=["d1", "coupled_grpo"])
 @pytest.mark.parametrize("name", FAMILIES)
 def test_rl(name: str, settings: D1 | CoupledGRPO, shared: Path, tmp_path: Path) -> None:
-    job, algorithm = engine(load(shared, name, tmp_path)), settings.build()
+    job = engine(load(shared, name, tmp_path))
+    algorithm = settings.build(job.spec)
     job.keep_reference()
     decoding = DecodingConfig(max_new_tokens=6, temperature=1.0)
     rollouts = job.rollout([PROMPTS[0]] * 3, decoding, KEYS, torch.zeros(3, dtype=torch.int64))
-    advantage_B = algorithm.advantage(torch.tensor([0.0, 0.5, 1.0]), rollouts.group_B)
-    views = algorithm.views(rollouts.seqs, rollouts.key_B)
+    advantage_BKT = algorithm.credit(rollouts, None, torch.tensor([0.0, 0.5, 1.0]), None).advantage_BKT
+    views = algorithm.views(rollouts, 0)
     old = job.score(rollouts.seqs, views).logp_BKT
     reference = job.score(rollouts.seqs, views, reference=True).logp_BKT
-    batch = Batch(rollouts.seqs, views, rollouts.counted_BT, old, reference, advantage_B)
+    batch = Batch(rollouts.seqs, views, rollouts.counted_BT, old, reference, advantage_BKT)
     metrics = job.update(batch, algorithm).mean()
     assert metrics["ratio"] == pytest.approx(1.0, abs=1e-4) and metrics["kl"] == pytest.approx(0.0, abs=1e-4)
     assert metrics["grad_norm"] > 0 and not metrics["skipped_updates"]

@@ -1,5 +1,7 @@
 """Supervised fine-tuning as an objective: minus the ELBO of the answer (LLaDA, arXiv 2502.09992, equation 5)."""
 
+from typing import ClassVar
+
 from torch import Tensor
 
 from dare.batch import Batch
@@ -12,9 +14,15 @@ _BUCKETS = 5
 class NegativeElbo:
     """Each row's weighted cross-entropy over its answer length, averaged over rows; nats per token."""
 
+    rows_together: ClassVar[int] = 1
+
     def units(self, batch: Batch) -> float:
         """Rows of the batch."""
         return float(len(batch))
+
+    def needs_values(self, batch: Batch) -> bool:
+        """The loss is logged."""
+        return True
 
     def __call__(self, logp_BKT: Tensor, batch: Batch) -> tuple[Tensor, Meter]:
         """Return the summed loss; a row without a masked token adds zero and stays in the graph."""

@@ -13,6 +13,7 @@ from dare.decoding.readers import Reader, reader_for
 from dare.decoding.schedule import quotas
 from dare.decoding.select import choose, doubtful
 from dare.models.base import DiffusionLM
+from dare.models.packed import packed
 
 _LOGITS = 2**24
 """Logits held at once: positions meet the vocabulary in parts of at most this many numbers."""
@@ -39,11 +40,12 @@ class Decoder:
     def __init__(
         self, model: DiffusionLM, decoding: DecodingConfig, slots: int, width: int, ended: Ended | None = None
     ):
-        self.model, self.decoding, self.slots, self.ended = model, decoding, slots, ended
+        self.model: DiffusionLM = packed(model)
+        self.decoding, self.slots, self.ended = decoding, slots, ended
         size = decoding.block_for(model.spec)
         # whole blocks, and one column that takes what lies beyond a row
         self.width = -(-width // size) * size + 1
-        self.reader: Reader = reader_for(model, decoding, slots, self.width)
+        self.reader: Reader = reader_for(self.model, decoding, slots, self.width)
         self.live: Canvas | None = None
 
     @property

@@ -13,7 +13,7 @@ from dare.models.base import DiffusionLM
 from dare.types import Rollouts, Sequences
 
 Watch = Callable[[Canvas], None]
-"""Told the rows that each step has finished."""
+"""Told every row of each pass, as it stands after it; those with nothing left to decode are ``finished_N``."""
 
 
 def denoise(
@@ -37,18 +37,21 @@ def infill(
     group_B: Tensor,
     *,
     rows: int = 64,
+    tokens: int = 2**16,
     ended: Ended | None = None,
     watch: Watch | None = None,
 ) -> Rollouts:
     """Decode the mask tokens of each text, block by block, at most ``rows`` texts at a time.
 
-    A row's result depends on its text and its key alone. Long texts come first, so that rows of like length share their
-    passes.
+    ``tokens`` bounds the positions of one pass, rows times the longest text; one row is always let in. A row's result
+    depends on its text and its key alone. Long texts come first, so that rows of like length share their passes.
     """
     whole = canvas(texts, decoding, model.spec, key_B)
     waiting = whole.select(~whole.finished_N)
     waiting = waiting.select(waiting.lengths_N.argsort(descending=True, stable=True))
-    decoder = Decoder(model, decoding, min(rows, len(waiting)), whole.ids_NT.shape[1], ended)
+    width = whole.ids_NT.shape[1]
+    slots = max(1, min(rows, tokens // width))
+    decoder = Decoder(model, decoding, min(slots, len(waiting)), width, ended)
     done = [widen(whole.select(whole.finished_N), decoder.width, model.spec.pad_id)]
     history: list[Snapshot] = []
     while len(waiting) or decoder.busy:
@@ -59,9 +62,10 @@ def infill(
             history.append(decoder.snapshot())
         done.append(decoder.step())
         if watch is not None:
-            watch(done[-1])
+            assert decoder.live is not None, "it has taken a step"
+            watch(join([decoder.live, done[-1]]))
     rows_B = join(done)
-    return _record(rows_B.select(rows_B.row_N.argsort()), whole.ids_NT.shape[1], group_B, model.spec.eos_ids, history)
+    return _record(rows_B.select(rows_B.row_N.argsort()), width, group_B, model.spec.eos_ids, history)
 
 
 def _record(rows: Canvas, width: int, group_B: Tensor, eos_ids: Sequence[int], history: list[Snapshot]) -> Rollouts:

@@ -82,7 +82,7 @@ def sample(scores_MV: Tensor, uniform_M: Tensor) -> Tensor:
     Sums of ``_CHUNK`` entries are accumulated in float64, then the entries of the chosen chunk: exact to rounding for
     any vocabulary, without V random numbers and without a float64 copy of the logits.
     """
-    weight_MV = (scores_MV - scores_MV.amax(-1, keepdim=True)).exp_()
+    weight_MV = scores_MV.softmax(-1)
     whole = weight_MV.shape[1] // _CHUNK * _CHUNK
     parts = weight_MV[:, :whole].unflatten(1, (-1, _CHUNK)).sum(-1)
     rest = weight_MV[:, whole:].sum(-1, keepdim=True)

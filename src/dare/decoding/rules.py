@@ -61,4 +61,4 @@ RULES: dict[str, Confidence] = {
 
 
 def _probability(scores_MV: Tensor, token_M: Tensor) -> Tensor:
-    return (scores_MV.gather(-1, token_M[:, None])[:, 0] - scores_MV.logsumexp(-1)).exp()
+    return scores_MV.softmax(-1).gather(-1, token_M[:, None])[:, 0]

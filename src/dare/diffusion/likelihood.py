@@ -20,18 +20,27 @@ class Scores:
     entropy_BKT: Tensor
 
 
-def score_view(model: "DiffusionLM", seqs: Sequences, masked_BT: Tensor, scored_BT: Tensor) -> tuple[Tensor, Tensor]:
-    """Return ``logp_BT`` and ``logits_MV`` of one view; only scored positions meet the vocabulary.
+def score_view(model: "DiffusionLM", seqs: Sequences, views: Views, view: int) -> tuple[Tensor, Tensor]:
+    """Return ``logp_BT`` and ``logits_MV`` of one view; only rows that score anything are read, and only their scored
+    positions meet the vocabulary.
 
     Block-causal models read the pair [noised | clean], so that a block sees the clean tokens before it.
     """
-    noised_BT = torch.where(masked_BT, model.spec.mask_id, seqs.ids_BT)
-    clean_BT = seqs.ids_BT if model.spec.attention == "block_causal" else None
-    hidden_BTD = model.hidden(noised_BT, seqs.lengths_B, clean_NT=clean_BT)
-    logits_MV = model.head(hidden_BTD[scored_BT])
+    scored_BT = views.scored_BKT[:, view]
+    row_N = scored_BT.any(1).nonzero()[:, 0]
+    if not len(row_N):
+        return torch.zeros(scored_BT.shape, device=scored_BT.device), torch.empty(0, model.spec.vocab_size)
+    ids_BT = seqs.ids_BT if views.ids_BKT is None else views.ids_BKT[:, view]
+    ids_NT, scored_NT = ids_BT[row_N], scored_BT[row_N]
+    noised_NT = torch.where(views.masked_BKT[row_N, view], model.spec.mask_id, ids_NT)
+    clean_NT = ids_NT if model.spec.attention == "block_causal" else None
+    hidden_NTD = model.hidden(noised_NT, seqs.lengths_B[row_N], clean_NT=clean_NT)
+    logits_MV = model.head(hidden_NTD[scored_NT])
     # half-precision logits lose the digits a ratio of probabilities needs
     logits_MV = logits_MV.to(torch.promote_types(logits_MV.dtype, torch.float32))
-    logp_M = torch.log_softmax(logits_MV, -1).gather(-1, seqs.ids_BT[scored_BT][:, None])[:, 0]
+    if views.temperature != 1.0:
+        logits_MV = logits_MV / views.temperature
+    logp_M = torch.log_softmax(logits_MV, -1).gather(-1, ids_NT[scored_NT][:, None])[:, 0]
     return _scatter(logp_M, scored_BT), logits_MV
 
 
@@ -39,10 +48,11 @@ def score_view(model: "DiffusionLM", seqs: Sequences, masked_BT: Tensor, scored_
 def score_views(model: "DiffusionLM", seqs: Sequences, views: Views) -> Scores:
     """Score every view without a graph."""
     logps, entropies = [], []
-    for masked_BT, scored_BT in zip(views.masked_BKT.unbind(1), views.scored_BKT.unbind(1), strict=True):
-        logp_BT, logits_MV = score_view(model, seqs, masked_BT, scored_BT)
+    for view in range(views.masked_BKT.shape[1]):
+        logp_BT, logits_MV = score_view(model, seqs, views, view)
         logps.append(logp_BT)
-        entropies.append(_scatter(torch.special.entr(torch.softmax(logits_MV, -1)).sum(-1), scored_BT))
+        entropy_M = torch.special.entr(torch.softmax(logits_MV, -1)).sum(-1)
+        entropies.append(_scatter(entropy_M, views.scored_BKT[:, view]))
     return Scores(torch.stack(logps, dim=1), torch.stack(entropies, dim=1))
 
 
@@ -52,8 +62,8 @@ def token_sum(logp_BKT: Tensor, views: Views) -> Tensor:
 
 
 def elbo(logp_BKT: Tensor, views: Views) -> Tensor:
-    """Evidence lower bound ``[B]`` in nats: the mean weighted sum of views that are K independent draws."""
-    return token_sum(logp_BKT, views).sum(-1) / logp_BKT.shape[1]
+    """Evidence lower bound ``[B]`` in nats: the weighted sum over views and tokens."""
+    return token_sum(logp_BKT, views).sum(-1)
 
 
 def _scatter(values_M: Tensor, where_BT: Tensor) -> Tensor:

@@ -3,7 +3,7 @@
 The objective sees the model only through ``logp_BKT``. So it is differentiated at that leaf, and each view's slice of
 the gradient is pushed back through the view's own forward pass. Exact for any loss, because the forward is
 deterministic. The last view keeps its graph from the first pass: K views cost 2K - 1 forwards, one view costs one.
-On the first update after a rollout the behaviour policy's scores are the values themselves, and K forwards do.
+Where the behaviour policy is the live one, every ratio is one whatever the values are: K forwards do.
 """
 
 import torch
@@ -18,25 +18,35 @@ from dare.models.base import DiffusionLM
 
 def backward(model: DiffusionLM, batch: Batch, objective: Objective, units: float) -> tuple[float, Meter]:
     """Add the gradient of ``objective(batch) / units`` to the parameters; return the summed loss and its metrics."""
-    last = batch.views.masked_BKT.shape[1] - 1
-    if batch.on_policy and batch.old_BKT is not None:
-        logps = list(batch.old_BKT[:, :last].unbind(1))
-    else:
-        with torch.no_grad():
-            logps = [_logp(model, batch, view) for view in range(last)]
-    with_graph_BT = _logp(model, batch, last)
-    leaf_BKT = torch.stack([*logps, with_graph_BT.detach()], dim=1).requires_grad_(True)
+    count = batch.views.masked_BKT.shape[1]
+    values, last_BT = _values(model, batch) if objective.needs_values(batch) else (_zeros(batch), None)
+    leaf_BKT = values.requires_grad_(True)
     loss, meter = objective(leaf_BKT, batch)
     (grad_BKT,) = torch.autograd.grad(loss / units, leaf_BKT)
-    _push(with_graph_BT, grad_BKT[:, last])
-    for view in range(last):
+    if last_BT is not None:
+        _push(last_BT, grad_BKT[:, -1])
+        count -= 1
+    for view in range(count):
         _push(_logp(model, batch, view), grad_BKT[:, view])
     return float(loss.detach()), meter
 
 
+def _values(model: DiffusionLM, batch: Batch) -> tuple[Tensor, Tensor]:
+    """What the objective sees, and the last view's log-probabilities with their graph."""
+    last = batch.views.masked_BKT.shape[1] - 1
+    with torch.no_grad():
+        logps = [_logp(model, batch, view) for view in range(last)]
+    last_BT = _logp(model, batch, last)
+    return torch.stack([*logps, last_BT.detach()], dim=1), last_BT
+
+
+def _zeros(batch: Batch) -> Tensor:
+    weight_BKT = batch.views.weight_BKT
+    return torch.zeros(weight_BKT.shape, dtype=torch.float64, device=weight_BKT.device)
+
+
 def _logp(model: DiffusionLM, batch: Batch, view: int) -> Tensor:
-    views = batch.views
-    return score_view(model, batch.seqs, views.masked_BKT[:, view], views.scored_BKT[:, view])[0]
+    return score_view(model, batch.seqs, batch.views, view)[0]
 
 
 def _push(logp_BT: Tensor, grad_BT: Tensor) -> None:

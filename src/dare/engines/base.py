@@ -8,6 +8,7 @@ from torch import Tensor
 
 from dare.batch import Batch
 from dare.decoding.config import DecodingConfig
+from dare.decoding.denoise import Watch
 from dare.diffusion.likelihood import Scores
 from dare.meter import Meter
 from dare.models.base import ModelSpec
@@ -15,10 +16,20 @@ from dare.types import Rollouts, Sequences, Views
 
 
 class Objective(Protocol):
-    """A loss that sees the model only through the log-probabilities of the views."""
+    """A loss that sees the model only through the log-probabilities of the views.
+
+    ``rows_together`` rows that belong to one term of the loss and stay in one micro-batch.
+    """
+
+    @property
+    def rows_together(self) -> int: ...  # noqa: D102
 
     def units(self, batch: Batch) -> float:
         """Return what the summed loss of the whole batch is divided by, once."""
+        ...
+
+    def needs_values(self, batch: Batch) -> bool:
+        """Return whether the gradient depends on the log-probabilities themselves."""
         ...
 
     def __call__(self, logp_BKT: Tensor, batch: Batch) -> tuple[Tensor, Meter]:
@@ -32,9 +43,14 @@ class Engine(Protocol):
     spec: ModelSpec
 
     def rollout(
-        self, prompts: Sequence[Sequence[int]], decoding: DecodingConfig, key_B: Tensor, group_B: Tensor
+        self,
+        prompts: Sequence[Sequence[int]],
+        decoding: DecodingConfig,
+        key_B: Tensor,
+        group_B: Tensor,
+        watch: Watch | None = None,
     ) -> Rollouts:
-        """Decode one response per prompt."""
+        """Decode one response per prompt; ``watch`` is told about every pass."""
         ...
 
     def score(self, seqs: Sequences, views: Views, *, reference: bool = False) -> Scores:

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from pydantic import Field, PositiveInt
+from pydantic import Field, PositiveInt, model_validator
 
 from dare.config import Config
 
@@ -24,10 +24,30 @@ class OptimConfig(Config):
 
 
 class EngineConfig(Config):
-    """``micro_batch`` rows per training pass, ``decode_batch`` rows decoded together; neither changes a result."""
+    """``micro_batch`` rows per training pass, ``decode_batch`` rows decoded together, fewer where rows times
+    their length would exceed ``decode_tokens`` positions; none of them changes a result.
+
+    ``rollout_engine`` who decodes in an evaluation: this process, or the server at ``rollout_url`` (``dare serve``,
+    SGLang or vLLM; ``docs/serving.md``). ``rollout_step_maps`` asks SGLang for the step that decided each token.
+    """
 
     name: Literal["local"] = "local"
     device: str = "cpu"
     dtype: Literal["float32", "bfloat16", "float64"] = "float32"
     micro_batch: PositiveInt = 64
     decode_batch: PositiveInt = 128
+    decode_tokens: PositiveInt = 2**16
+    rollout_engine: Literal["local", "dare", "sglang", "vllm"] = "local"
+    rollout_url: str | None = None
+    rollout_step_maps: bool = False
+
+    @model_validator(mode="after")
+    def _has_a_server(self) -> "EngineConfig":
+        if (self.rollout_engine == "local") != (self.rollout_url is None):
+            raise ValueError(
+                f"rollout_engine={self.rollout_engine} with rollout_url={self.rollout_url}: local takes no URL, the "
+                "others need one"
+            )
+        if self.rollout_step_maps and self.rollout_engine != "sglang":
+            raise ValueError(f"rollout_step_maps has no effect with rollout_engine={self.rollout_engine}; remove it")
+        return self

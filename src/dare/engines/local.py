@@ -11,7 +11,7 @@ from torch import Tensor
 
 from dare.batch import Batch
 from dare.decoding.config import DecodingConfig
-from dare.decoding.denoise import denoise
+from dare.decoding.denoise import Watch, denoise
 from dare.diffusion.likelihood import Scores, score_views
 from dare.engines.accumulate import backward
 from dare.engines.base import Objective
@@ -45,11 +45,17 @@ class LocalEngine:
             self.reference = copy.deepcopy(self.model).requires_grad_(False)
 
     def rollout(
-        self, prompts: Sequence[Sequence[int]], decoding: DecodingConfig, key_B: Tensor, group_B: Tensor
+        self,
+        prompts: Sequence[Sequence[int]],
+        decoding: DecodingConfig,
+        key_B: Tensor,
+        group_B: Tensor,
+        watch: Watch | None = None,
     ) -> Rollouts:
-        """See ``Engine.rollout``; rows are decoded ``decode_batch`` at a time."""
+        """See ``Engine.rollout``; the rows of a pass are those ``decode_batch`` and ``decode_tokens`` allow."""
         key_B, group_B = key_B.to(self.config.device), group_B.to(self.config.device)
-        return denoise(self.model, prompts, decoding, key_B, group_B, rows=self.config.decode_batch)
+        limits = {"rows": self.config.decode_batch, "tokens": self.config.decode_tokens}
+        return denoise(self.model, prompts, decoding, key_B, group_B, watch=watch, **limits)
 
     def score(self, seqs: Sequences, views: Views, *, reference: bool = False) -> Scores:
         """See ``Engine.score``."""
@@ -68,7 +74,7 @@ class LocalEngine:
         meter = Meter()
         units = objective.units(batch)
         finite = units > 0
-        for micro in batch.split(self.config.micro_batch) if finite else ():
+        for micro in batch.split(self.config.micro_batch, objective.rows_together) if finite else ():
             loss, metrics = backward(self.model, micro, objective, units)
             finite = finite and math.isfinite(loss)
             meter.update(metrics)

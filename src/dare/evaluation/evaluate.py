@@ -6,23 +6,27 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
-from transformers import PreTrainedTokenizerBase
 
 from dare.data.source import load_items
 from dare.decoding.denoise import denoise
+from dare.decoding.describe import describe
 from dare.diffusion.noise import key
 from dare.evaluation.config import EvalConfig
 from dare.models.chat import response_texts
 from dare.models.checkpoint import Checkpoint
+from dare.progress import decoding_bar
 from dare.rewards.grade import Grade, grade
-from dare.types import Example, Rollouts
+from dare.traces.graded import graded_traces
+from dare.traces.trace import Trace
+from dare.types import Rollouts
 
 
 @dataclass(frozen=True)
 class Result:
     """``accuracy`` share of fully correct answers, its 95 % Wilson interval ``low``..``high``; ``mean_score`` of the
     weighted reward; ``parse_failures`` answers in which no reward function found anything to grade; ``dropped`` rows
-    that did not fit; ``length_mean`` tokens up to the first EOS; ``tokens_per_forward`` per row and model pass.
+    that did not fit; ``length_mean`` tokens up to the first EOS; ``tokens_per_forward`` per row and model pass;
+    ``plan`` how it was decoded.
     """
 
     name: str
@@ -37,13 +41,14 @@ class Result:
     length_mean: float
     tokens_per_forward: float
     seconds: float
+    plan: str
 
     def as_dict(self) -> dict[str, Any]:
         """Return the fields as JSON-ready values."""
         return asdict(self)
 
 
-def evaluate(checkpoint: Checkpoint, config: EvalConfig) -> tuple[Result, list[dict[str, Any]]]:
+def evaluate(checkpoint: Checkpoint, config: EvalConfig) -> tuple[Result, list[Trace]]:
     """Decode and grade the held-out rows; return the result and the traces of the first answers."""
     model, tokenizer = checkpoint.model.to(config.engine.device), checkpoint.tokenizer
     assert tokenizer is not None
@@ -52,13 +57,15 @@ def evaluate(checkpoint: Checkpoint, config: EvalConfig) -> tuple[Result, list[d
     index_B = torch.tensor([item.index for item in items.rows], device=config.engine.device)
     key_B = key(config.seed, "eval", index_B)
     began = time.perf_counter()
-    rollouts = denoise(model, prompts, config.decoding, key_B, index_B, rows=config.engine.decode_batch)
+    with decoding_bar(config.name, len(prompts), len(prompts) * config.decoding.max_new_tokens) as watch:
+        limits = {"rows": config.engine.decode_batch, "tokens": config.engine.decode_tokens, "watch": watch}
+        rollouts = denoise(model, prompts, config.decoding, key_B, index_B, **limits)
     texts = response_texts(tokenizer, rollouts)
     seconds = time.perf_counter() - began
     grades = grade(texts, examples, config.task.rewards)
-    result = _summarise(config, grades, rollouts, items.dropped, seconds)
-    shown = range(min(config.traces, len(texts)))
-    return result, [trace(config.name, examples[i], rollouts, i, texts[i], grades[i], tokenizer) for i in shown]
+    result = _summarise(config, grades, rollouts, items.dropped, seconds, describe(config.decoding, model.spec))
+    shown = graded_traces(rollouts, examples, texts, grades, tokenizer, count=config.traces, name=config.name)
+    return result, shown
 
 
 def wilson(successes: int, count: int, z: float = 1.96) -> tuple[float, float]:
@@ -69,29 +76,9 @@ def wilson(successes: int, count: int, z: float = 1.96) -> tuple[float, float]:
     return max(0.0, centre - half), min(1.0, centre + half)
 
 
-def trace(
-    name: str,
-    example: Example,
-    rollouts: Rollouts,
-    row: int,
-    text: str,
-    graded: Grade | None,
-    tokenizer: PreTrainedTokenizerBase,
-) -> dict[str, Any]:
-    """Return one answer with the step at which each of its tokens was committed."""
-    response_T = rollouts.seqs.response_BT[row]
-    return {
-        "name": name,
-        "prompt": "\n".join(turn["content"] for turn in example.prompt),
-        "expected": example.answer or str(example.columns.get("ground_truth", "")),
-        "completion": text,
-        "score": graded.total if graded else None,
-        "tokens": [tokenizer.decode([token]) for token in rollouts.seqs.ids_BT[row][response_T].tolist()],
-        "steps": rollouts.unmask_step_BT[row][response_T].tolist(),
-    }
-
-
-def _summarise(config: EvalConfig, grades: list[Grade], rollouts: Rollouts, dropped: int, seconds: float) -> Result:
+def _summarise(
+    config: EvalConfig, grades: list[Grade], rollouts: Rollouts, dropped: int, seconds: float, plan: str
+) -> Result:
     count, correct = len(grades), sum(g.correct for g in grades)
     low, high = wilson(correct, count)
     tokens = float(rollouts.length_B.sum())
@@ -108,4 +95,5 @@ def _summarise(config: EvalConfig, grades: list[Grade], rollouts: Rollouts, drop
         length_mean=tokens / count,
         tokens_per_forward=tokens / float(rollouts.forwards_B.sum()),
         seconds=seconds,
+        plan=plan,
     )

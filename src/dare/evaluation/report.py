@@ -7,17 +7,14 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, PackageLoader
 from markupsafe import Markup
 
 from dare.errors import DareError
 from dare.evaluation.plots import panel_svg, panels, plot_curves
-from dare.evaluation.trace import decoded, symbol, trace_text
 from dare.files import write_atomically
-
-# Both bounds keep the page small however long the run's answers are.
-MAX_PROMPTS = 8
-MAX_STATIC_CHARACTERS = 10_000
+from dare.traces.files import ROLLOUTS, read_traces
+from dare.traces.page import cards, environment
+from dare.traces.trace import Trace
 
 
 @dataclass(frozen=True)
@@ -26,7 +23,7 @@ class Run:
 
     metrics: tuple[dict[str, Any], ...] = ()
     evals: tuple[dict[str, Any], ...] = ()
-    traces: tuple[dict[str, Any], ...] = ()
+    traces: tuple[Trace, ...] = ()
     config: str = ""
 
 
@@ -58,7 +55,7 @@ def read_run(folder: Path) -> Run:
     return Run(
         metrics=_read_lines(folder / "metrics.jsonl"),
         evals=_read_list(folder / "eval.json"),
-        traces=_read_list(folder / "traces.json"),
+        traces=tuple(read_traces(folder)) if (folder / ROLLOUTS).exists() else (),
         config=config.read_text("utf-8") if config.exists() else "",
     )
 
@@ -74,17 +71,17 @@ def write_report(folder: Path, title: str) -> Path:
 
 def render(run: Run, title: str) -> str:
     """Return the report as HTML; all text of the run is escaped."""
-    environment = Environment(loader=PackageLoader("dare.evaluation", ""), autoescape=True, trim_blocks=True)
-    environment.filters |= {"number": _number, "percent": _percent}
-    prompts = _by(run.traces, "prompt")
-    return environment.get_template("report.html.j2").render(
+    templates = environment()
+    templates.filters["percent"] = _percent
+    prompts, prompts_total = cards(run.traces)
+    return templates.get_template("evaluation/report.html.j2").render(
         title=title,
         run=run,
         steps={phase: max(row["step"] for row in rows) for phase, rows in _by(run.metrics, "phase").items()},
         results=[TaskResults(task, tuple(rows)) for task, rows in _by(run.evals, "task").items()],
         curves=[Markup(panel_svg(panel, run.metrics)) for panel in panels(run.metrics)],
-        prompts={prompt: [_card(t) for t in prompts[prompt]] for prompt in list(prompts)[:MAX_PROMPTS]},
-        prompts_total=len(prompts),
+        prompts=prompts,
+        prompts_total=prompts_total,
         finals={phase: _last_values(rows) for phase, rows in _by(run.metrics, "phase").items()},
     )
 
@@ -122,20 +119,6 @@ def _by(rows: Iterable[dict[str, Any]], key: str) -> dict[str, list[dict[str, An
     return groups
 
 
-def _card(trace: dict[str, Any]) -> dict[str, Any]:
-    trimmed = decoded(trace)
-    lines = trace_text(trimmed)
-    count = max(2, min(len(lines), MAX_STATIC_CHARACTERS // (len(trimmed["tokens"]) or 1)))
-    kept = sorted({round(i * (len(lines) - 1) / (count - 1)) for i in range(count)}) if lines else []
-    return {
-        **trace,
-        "player": [[symbol(token), step] for token, step in zip(trimmed["tokens"], trimmed["steps"], strict=True)],
-        "count": len(lines),
-        "lines": [(i + 1, lines[i]) for i in kept],
-        "undecoded": len(trace["tokens"]) - len(trimmed["tokens"]),
-    }
-
-
 def _last_values(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
     last = {name: value for row in rows for name, value in row.items() if value is not None}
     names = sorted(last.keys() - {"phase", "step", "time_s"})
@@ -143,12 +126,6 @@ def _last_values(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]
     single = [members[0] for members in groups.values() if len(members) == 1]
     several = {prefix: members for prefix, members in groups.items() if len(members) > 1}
     return {prefix: {name: last[name] for name in members} for prefix, members in {**several, "other": single}.items()}
-
-
-def _number(value: object) -> str:
-    if not isinstance(value, int | float):
-        return "–"
-    return f"{value:,.0f}" if isinstance(value, int) or abs(value) >= 1000 else f"{value:.4g}"
 
 
 def _percent(value: object) -> str:

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -13,25 +12,30 @@ from dare.errors import DareError
 from dare.evaluation.config import EvalConfig
 from dare.evaluation.evaluate import Result, evaluate
 from dare.files import write_atomically
+from dare.progress import say_plan
+from dare.traces.files import ROLLOUTS, write_traces
+from dare.traces.trace import Trace
 from dare.train.run import load_model
 
 
 def evaluate_and_show(model: str, config: EvalConfig) -> Result:
-    """Run one evaluation; ``config.output`` gets ``eval.json`` and ``traces.json``."""
+    """Run one evaluation; ``config.output`` gets ``eval.json`` and ``rollouts.jsonl``."""
     if config.output and (config.output / "eval.json").exists():
         raise DareError(f"output {str(config.output)!r} already holds an eval.json; choose another folder")
-    result, traces = evaluate(load_model(model, config.seed, config.engine.dtype), config)
+    checkpoint = load_model(model, config.seed, config.engine.dtype, config.engine.device)
+    say_plan(config.decoding, checkpoint.model.spec)
+    result, traces = evaluate(checkpoint, config)
     if config.output:
         write_results(config.output, [result], traces)
     show([result])
     return result
 
 
-def write_results(folder: Path, results: Sequence[Result], traces: Sequence[dict[str, Any]]) -> None:
-    """Write ``eval.json`` and ``traces.json``."""
+def write_results(folder: Path, results: Sequence[Result], traces: Sequence[Trace]) -> None:
+    """Write ``eval.json`` and ``rollouts.jsonl``."""
     folder.mkdir(parents=True, exist_ok=True)
     write_atomically(folder / "eval.json", json.dumps([result.as_dict() for result in results], indent=2))
-    write_atomically(folder / "traces.json", json.dumps(list(traces), ensure_ascii=False, indent=1))
+    write_traces(folder / ROLLOUTS, traces)
 
 
 def show(results: Sequence[Result]) -> None:

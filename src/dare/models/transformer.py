@@ -135,7 +135,7 @@ class Transformer(nn.Module):
 
     def head(self, hidden_MD: Tensor) -> Tensor:
         """See ``DiffusionLM.head``."""
-        return F.linear(hidden_MD, (self.embed if self.arch.tied else self.unembed).weight)
+        return F.linear(hidden_MD, self.embed.weight) if self.arch.tied else self.unembed(hidden_MD)
 
     def _mask(self, positions_T: Tensor, lengths_N: Tensor, paired: bool, window: Window | None) -> Tensor | None:
         if window is not None:

@@ -24,13 +24,17 @@ class ModelConfig(Config):
 
 
 class TrainConfig(Config):
-    """``batch`` rows (SFT) or prompts (RL) per step; ``save_every`` 0: save at the end only; ``keep`` newest saves."""
+    """``batch`` rows (SFT) or prompts (RL) per step; ``save_every`` 0: save at the end only; ``keep`` newest saves.
+
+    ``log_rollouts`` answers of a step are kept with their denoising steps, for about a hundred steps of a run (RL).
+    """
 
     steps: PositiveInt = 100
     batch: PositiveInt = 16
     seed: int = Field(0, ge=0)
     save_every: int = Field(0, ge=0)
     keep: PositiveInt = 2
+    log_rollouts: int = Field(2, ge=0)
 
 
 class RunConfig(Config):
@@ -44,6 +48,15 @@ class RunConfig(Config):
     engine: EngineConfig = EngineConfig()
     optim: OptimConfig = OptimConfig()
     train: TrainConfig = TrainConfig()
+
+    @model_validator(mode="after")
+    def _decodes_here(self) -> "RunConfig":
+        if self.engine.rollout_engine != "local":
+            raise ValueError(
+                f"engine.rollout_engine={self.engine.rollout_engine} is for dare eval: a server keeps the weights it "
+                "was started with, so training would roll out a policy that is never updated; set it to local"
+            )
+        return self
 
 
 class SFTConfig(RunConfig):

@@ -14,6 +14,11 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from torch.utils.tensorboard import SummaryWriter
 
+from dare.decoding.canvas import Canvas
+from dare.decoding.denoise import Watch
+from dare.decoding.speed import Speed
+from dare.traces.files import ROLLOUTS
+
 METRICS = "metrics.jsonl"
 
 
@@ -22,7 +27,8 @@ class RunLog:
 
     def __init__(self, folder: Path, phase: str, start: int, total: int, shown: tuple[str, ...]):
         self.phase, self.shown, self.began = phase, shown, time.perf_counter()
-        _forget_after(folder / METRICS, phase, start)
+        for name in (METRICS, ROLLOUTS):
+            _forget_after(folder / name, phase, start)
         self.lines = (folder / METRICS).open("a")
         self.board = SummaryWriter(str(folder / "tensorboard"), purge_step=start + 1)
         self.progress = Progress(
@@ -60,6 +66,18 @@ class RunLog:
         text = "  ".join(f"{name} {values[name]:.3g}" for name in self.shown if name in values)
         self.progress.update(self.bar, completed=step, metrics=text)
 
+    def watch(self, rows: int) -> Watch | None:
+        """Return what shows the speed of decoding ``rows`` answers until the next metrics; None off a terminal."""
+        if not self.progress.console.is_terminal:
+            return None
+        speed = Speed()
+
+        def show(canvas: Canvas) -> None:
+            speed(canvas)
+            self.progress.update(self.bar, metrics=f"rollout {speed.rows}/{rows}  {speed.rates()}")
+
+        return show
+
 
 def peak_memory_gb() -> float:
     """Largest resident memory of this process so far, in GB."""
@@ -79,4 +97,4 @@ def _is_later(line: str, phase: str, step: int) -> bool:
         record = json.loads(line)
     except json.JSONDecodeError:
         return True  # the half line of a killed process
-    return record["phase"] == phase and record["step"] > step
+    return record.get("phase", phase) == phase and record["step"] > step

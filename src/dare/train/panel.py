@@ -27,17 +27,19 @@ class Stopwatch:
 
 
 def step_metrics(
-    rollouts: Rollouts, grades: Sequence[Grade], advantage_B: Tensor, updates: Meter, watch: Stopwatch, inner: int
+    rollouts: Rollouts, grades: Sequence[Grade], updates: Meter, watch: Stopwatch, inner: int
 ) -> dict[str, float]:
     """Return every metric of one step; ``inner`` is the number of optimiser steps taken."""
     meter = Meter()
     meter.add("reward", torch.tensor([g.total for g in grades]))
     meter.add("length", rollouts.length_B)
-    metrics = meter.spread("reward") | meter.spread("length") | updates.spread("ratio")
-    metrics |= {name: value for name, value in updates.mean().items() if name != "ratio"}
+    metrics = meter.spread("reward") | meter.spread("length") | updates.spread("ratio") | updates.spread("advantage")
+    means = updates.mean()
+    metrics["advantage/std"] = max(0.0, means.pop("advantage/squared") - means["advantage"] ** 2) ** 0.5
+    metrics |= {name: value for name, value in means.items() if name not in ("ratio", "advantage")}
     metrics |= {f"reward/{name}": _mean([g.scores[name] for g in grades]) for name in grades[0].scores}
     metrics["reward/unparsed"] = _mean([not g.parsed for g in grades])
-    metrics |= _advantages(advantage_B) | _groups(rollouts.group_B, grades)
+    metrics |= _groups(rollouts.group_B, grades)
     metrics["length/clipped"] = _mean((rollouts.length_B == rollouts.seqs.response_BT.sum(1)).tolist())
     metrics |= {f"time/{phase}": seconds for phase, seconds in watch.seconds.items()}
     tokens = float(rollouts.length_B.sum())
@@ -45,15 +47,6 @@ def step_metrics(
     metrics["tokens_per_s/rollout"] = tokens / watch.seconds["rollout"]
     metrics["tokens_per_s/update"] = tokens * inner / watch.seconds["update"]
     return metrics
-
-
-def _advantages(advantage_B: Tensor) -> dict[str, float]:
-    return {
-        "advantage/mean": float(advantage_B.mean()),
-        "advantage/std": float(advantage_B.std(correction=0)),
-        "advantage/min": float(advantage_B.min()),
-        "advantage/max": float(advantage_B.max()),
-    }
 
 
 def _groups(group_B: Tensor, grades: Sequence[Grade]) -> dict[str, float]:

@@ -1,0 +1,91 @@
+"""What a ratio is taken over: a token, a token of one view, a view, a whole response."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from dare.batch import Batch
+from dare.diffusion.likelihood import token_sum
+from dare.types import Views
+
+
+@dataclass(frozen=True)
+class Unit:
+    """How ``[B, K, T]`` becomes units ``[B, ...]``.
+
+    ``reduce`` gives a score per unit, ``counted`` the units that enter the loss, ``credit`` what they share of an
+    advantage ``[B, 1 or K, 1 or T]``, ``weight`` their weight in the loss before it is aggregated.
+    """
+
+    reduce: Callable[[Tensor, Views], Tensor]
+    counted: Callable[[Batch], Tensor]
+    credit: Callable[[Tensor], Tensor]
+    weight: Callable[[Batch], Tensor]
+
+
+def _scored_and_counted(batch: Batch) -> Tensor:
+    return batch.views.scored_BKT & batch.counted_BT[:, None]
+
+
+def _ones_like(counted: Callable[[Batch], Tensor]) -> Callable[[Batch], Tensor]:
+    return lambda batch: counted(batch).to(batch.views.weight_BKT.dtype)
+
+
+def _given_weight(batch: Batch) -> Tensor:
+    given_BKT = batch.views.loss_weight_BKT
+    ones_BKT = _scored_and_counted(batch).to(batch.views.weight_BKT.dtype)
+    return ones_BKT if given_BKT is None else ones_BKT * given_BKT
+
+
+def _rows(batch: Batch) -> Tensor:
+    return batch.views.scored_BKT.flatten(1).any(1, keepdim=True)
+
+
+TOKEN = Unit(
+    reduce=token_sum,
+    counted=lambda batch: batch.counted_BT,
+    credit=lambda advantage_BKT: advantage_BKT[:, 0],
+    weight=_ones_like(lambda batch: batch.counted_BT),
+)
+"""One score per token, summed over the views."""
+
+VIEW_TOKEN = Unit(
+    reduce=lambda logp_BKT, views: logp_BKT * views.weight_BKT.to(logp_BKT.dtype),
+    counted=_scored_and_counted,
+    credit=lambda advantage_BKT: advantage_BKT,
+    weight=_given_weight,
+)
+"""Every scored token of every view by itself; views may weigh them (``loss_weight_BKT``)."""
+
+VIEW = Unit(
+    reduce=lambda logp_BKT, views: logp_BKT.shape[1] * (logp_BKT * views.weight_BKT.to(logp_BKT.dtype)).sum(-1),
+    counted=lambda batch: batch.views.scored_BKT.any(-1),
+    credit=lambda advantage_BKT: advantage_BKT[..., 0],
+    weight=_ones_like(lambda batch: batch.views.scored_BKT.any(-1)),
+)
+"""One estimate of the response's log-likelihood per view."""
+
+SEQUENCE = Unit(
+    reduce=lambda logp_BKT, views: token_sum(logp_BKT, views).sum(-1, keepdim=True),
+    counted=_rows,
+    credit=lambda advantage_BKT: advantage_BKT[:, 0, :1],
+    weight=_ones_like(_rows),
+)
+"""One estimate per response: the mean over its views."""
+
+
+def response_length(batch: Batch) -> Tensor:
+    """Response positions ``[B]``, what follows the first EOS included."""
+    return batch.seqs.response_BT.sum(1)
+
+
+def counted_length(batch: Batch) -> Tensor:
+    """Response tokens ``[B]`` up to and including the first EOS."""
+    return batch.counted_BT.sum(1)
+
+
+def per_unit(length_B: Tensor, like: Tensor) -> Tensor:
+    """Shape ``[B]`` lengths to divide units ``[B, ...]``; an empty row divides by one."""
+    return length_B.clamp_min(1).to(torch.promote_types(like.dtype, torch.float32)).view(-1, *[1] * (like.dim() - 1))

@@ -1,0 +1,36 @@
+"""Traces of graded answers, for evaluations and training runs."""
+
+from collections.abc import Sequence
+
+from transformers import PreTrainedTokenizerBase
+
+from dare.rewards.grade import Grade
+from dare.traces.trace import Trace, trace
+from dare.types import Example, Rollouts
+
+
+def graded_traces(
+    rollouts: Rollouts,
+    examples: Sequence[Example],
+    texts: Sequence[str],
+    grades: Sequence[Grade],
+    tokenizer: PreTrainedTokenizerBase,
+    *,
+    count: int,
+    name: str,
+    step: int | None = None,
+) -> list[Trace]:
+    """Return the traces of the first ``count`` answers; ``name`` and the training ``step`` label each of them."""
+    return [
+        trace(rollouts, row, tokenizer).model_copy(
+            update={
+                "name": name,
+                "step": step,
+                "prompt": "\n".join(turn["content"] for turn in example.prompt),
+                "expected": example.answer or str(example.columns.get("ground_truth", "")),
+                "completion": text,
+                "score": grade.total,
+            }
+        )
+        for row, example, text, grade in zip(range(count), examples, texts, grades, strict=False)
+    ]
