@@ -8,7 +8,6 @@ from typing import Any
 import torch
 
 from dare.data.source import load_items
-from dare.decoding.denoise import denoise
 from dare.decoding.describe import describe
 from dare.diffusion.noise import key
 from dare.evaluation.config import EvalConfig
@@ -16,6 +15,7 @@ from dare.models.chat import response_texts
 from dare.models.checkpoint import Checkpoint
 from dare.progress import decoding_bar
 from dare.rewards.grade import Grade, grade
+from dare.serving.rollout import rollout
 from dare.traces.graded import graded_traces
 from dare.traces.trace import Trace
 from dare.types import Rollouts
@@ -44,13 +44,14 @@ class Result:
     plan: str
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the fields as JSON-ready values."""
-        return asdict(self)
+        """Return the fields as JSON-ready values; what a server did not tell is None."""
+        values = asdict(self)
+        return {name: None if isinstance(v, float) and math.isnan(v) else v for name, v in values.items()}
 
 
 def evaluate(checkpoint: Checkpoint, config: EvalConfig) -> tuple[Result, list[Trace]]:
     """Decode and grade the held-out rows; return the result and the traces of the first answers."""
-    model, tokenizer = checkpoint.model.to(config.engine.device), checkpoint.tokenizer
+    model, tokenizer = checkpoint.model, checkpoint.tokenizer
     assert tokenizer is not None
     items = load_items(config.task, "test", tokenizer, model.spec, config.decoding.max_new_tokens)
     examples, prompts = [item.example for item in items.rows], [item.prompt_ids for item in items.rows]
@@ -58,8 +59,7 @@ def evaluate(checkpoint: Checkpoint, config: EvalConfig) -> tuple[Result, list[T
     key_B = key(config.seed, "eval", index_B)
     began = time.perf_counter()
     with decoding_bar(config.name, len(prompts), len(prompts) * config.decoding.max_new_tokens) as watch:
-        limits = {"rows": config.engine.decode_batch, "tokens": config.engine.decode_tokens, "watch": watch}
-        rollouts = denoise(model, prompts, config.decoding, key_B, index_B, **limits)
+        rollouts = rollout(model, config.engine, prompts, config.decoding, key_B, index_B, watch)
     texts = response_texts(tokenizer, rollouts)
     seconds = time.perf_counter() - began
     grades = grade(texts, examples, config.task.rewards)

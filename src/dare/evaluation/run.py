@@ -22,7 +22,8 @@ def evaluate_and_show(model: str, config: EvalConfig) -> Result:
     """Run one evaluation; ``config.output`` gets ``eval.json`` and ``rollouts.jsonl``."""
     if config.output and (config.output / "eval.json").exists():
         raise DareError(f"output {str(config.output)!r} already holds an eval.json; choose another folder")
-    checkpoint = load_model(model, config.seed, config.engine.dtype, config.engine.device)
+    device = config.engine.device if config.engine.rollout_engine == "local" else "meta"
+    checkpoint = load_model(model, config.seed, config.engine.dtype, device)
     say_plan(config.decoding, checkpoint.model.spec)
     result, traces = evaluate(checkpoint, config)
     if config.output:
