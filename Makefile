@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: quickstart test lint clean
+.PHONY: quickstart test lint bench-decode clean
 
 quickstart: $(READY)
 	$(BIN)/dare quickstart
@@ -18,6 +18,9 @@ lint: $(READY)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 	$(BIN)/mypy
+
+bench-decode: $(READY)
+	$(BIN)/python benchmarks/decode.py
 
 clean:
 	rm -rf $(VENV) runs

@@ -21,7 +21,7 @@ _SHARE = 0.25
 class PackedLinear(nn.Module):
     """A linear projection over a copy of its weight in oneDNN's layout, made anew when the weight has changed.
 
-    A row's result does not depend on the rows beside it. It has no gradient.
+    Float32 on a CPU; it has no gradient. A row's result does not depend on the rows beside it, but for rounding.
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None):
@@ -56,7 +56,8 @@ def packed(model: Any) -> Any:
         return model
     twin = _twin(model)
     if isinstance(twin, Transformer) and twin.arch.tied and _fits(twin.embed.weight):
-        twin.arch, twin.unembed = replace(twin.arch, tied=False), _linear(twin.embed.weight, None)
+        twin.arch = replace(twin.arch, tied=False)
+        twin.add_module("unembed", _linear(twin.embed.weight, None))
     return twin
 
 
@@ -76,7 +77,9 @@ def _twin(module: nn.Module) -> nn.Module:
 
 
 def _fits(weight: Tensor) -> bool:
-    return weight.dtype == torch.float32 and weight.device.type == "cpu" and weight.numel() >= _SMALLEST
+    # an inference tensor counts no versions: a copy of it could go stale unseen
+    plain = weight.dtype == torch.float32 and weight.device.type == "cpu" and not weight.is_inference()
+    return plain and weight.numel() >= _SMALLEST
 
 
 def _linear(weight: Tensor, bias: Tensor | None) -> PackedLinear:
