@@ -26,9 +26,13 @@ def masked(model: Transformer, prompt_BP: Tensor, length: int, block: int, steps
 
 
 def _fill(ids_BT: Tensor, logits_BTV: Tensor, end: int, quota: int, temperature: float, mask_id: int) -> None:
-    """Gumbel-max in double precision everywhere, confidence from a softmax everywhere, then the best of the block."""
+    """Gumbel-max in double precision everywhere, then the best of the block."""
+    _commit(ids_BT, logits_BTV, _gumbel(logits_BTV, temperature).argmax(-1), end, quota, mask_id)
+
+
+def _commit(ids_BT: Tensor, logits_BTV: Tensor, token_BT: Tensor, end: int, quota: int, mask_id: int) -> None:
+    """Confidence from a softmax everywhere."""
     masked_BT = ids_BT == mask_id
-    token_BT = _gumbel(logits_BTV, temperature).argmax(-1)
     p_BTV = F.softmax(logits_BTV, -1)
     confidence_BT = p_BTV.gather(-1, token_BT[..., None])[..., 0]
     confidence_BT[:, end:] = -torch.inf
@@ -43,6 +47,13 @@ def _gumbel(logits: Tensor, temperature: float) -> Tensor:
         return logits
     logits = logits.double()
     return logits.exp() / (-torch.rand_like(logits, dtype=torch.float64).log()) ** temperature
+
+
+def _draw(logits_1WV: Tensor, temperature: float) -> Tensor:
+    """SDAR draws from a softmax in the model's precision."""
+    if temperature == 0:
+        return logits_1WV.argmax(-1)
+    return torch.multinomial(F.softmax(logits_1WV[0] / temperature, -1), 1).T
 
 
 @torch.no_grad()
@@ -83,7 +94,7 @@ def block_cached(model: Transformer, prompt_P: Tensor, length: int, steps: int, 
         block_1W = ids_1T[:, first : first + size]
         for quota in quotas(size, steps, "even"):
             logits_1WV = model.head(_states(model, block_1W, first, store, "read"))
-            _fill(block_1W, logits_1WV, size, quota, temperature, spec.mask_id)
+            _commit(block_1W, logits_1WV, _draw(logits_1WV, temperature), size, quota, spec.mask_id)
         model.head(_states(model, block_1W, first, store, "append"))
     return ids_1T
 

@@ -2,11 +2,13 @@
 
 import subprocess
 import sys
+from functools import partial
 
 import torch
 from load_memory import peak as peak_memory
 from measure import ours, prompts, seconds_of, shaped, useful_gflop
 
+from dare.models.packed import packed
 from dare.models.transformer import Transformer
 
 _ROWS, _PROMPT, _LENGTH = 16, 256, 256
@@ -24,12 +26,12 @@ def thresholds(quick: bool, rounds: int) -> None:
     """Rows that are finished leave: time follows live rows times passes, whatever the threshold."""
     sharp, length = shaped("full", quick), 32
     sharp.unembed.weight.data *= 15  # random weights that are sometimes sure
-    found = []
+    held, found = packed(sharp), []
     print("\nthreshold decoding, no cache: milliseconds per live row and pass")
     for rows in (4, 8):
         for threshold in (0.2, 0.5, 0.9):
-            texts = prompts(sharp, rows, length)
-            seconds, rollouts = seconds_of(lambda: ours(sharp, texts, length, threshold=threshold), rounds)  # noqa: B023
+            run = partial(ours, sharp, prompts(sharp, rows, length), length, block_size=8, threshold=threshold)
+            seconds, rollouts = seconds_of(run, rounds)
             passes = rollouts.forwards_B
             found.append(1000 * seconds / int(passes.sum()))
             print(
@@ -38,6 +40,7 @@ def thresholds(quick: bool, rounds: int) -> None:
                 flush=True,
             )
     print(f"  greatest over least: {max(found) / min(found):.2f}")
+    del held
 
 
 def batches(model: Transformer, cache: str, peak: float, rounds: int) -> None:
@@ -52,7 +55,7 @@ def batches(model: Transformer, cache: str, peak: float, rounds: int) -> None:
     while speed > 1.05 * best and rows <= 256:
         texts = prompts(model, 1, 64).expand(rows, -1) if cache == "block" else prompts(model, rows, 64)
         best = max(best, speed)
-        seconds, _ = seconds_of(lambda: ours(model, texts, length, temperature=1.0, **settings), rounds)  # noqa: B023
+        seconds, _ = seconds_of(partial(ours, model, texts, length, temperature=1.0, **settings), rounds)
         gflop = useful_gflop(model, cache, rows, 64, length, block, steps)
         speed = rows * length / seconds
         print(f"  {rows:>3} rows {speed:8.0f} tok/s  MFU {gflop / seconds / peak:.0%}", flush=True)

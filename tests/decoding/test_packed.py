@@ -79,7 +79,7 @@ def test_decoding_is_the_same_with_and_without(kind, tied, monkeypatch):
     without = _decode(model, **settings)
     assert torch.equal(with_packs.seqs.ids_BT, without.seqs.ids_BT)
     assert torch.equal(with_packs.unmask_step_BT, without.unmask_step_BT)
-    torch.testing.assert_close(with_packs.logp_BT, without.logp_BT, atol=1e-5, rtol=0)
+    torch.testing.assert_close(with_packs.logp_BT, without.logp_BT, atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -91,7 +91,7 @@ def test_a_row_decodes_the_same_alone(kind):
         alone = _decode(model, [prompt], key_B[row : row + 1], **settings)
         width = len(prompt) + 12
         assert torch.equal(together.seqs.ids_BT[row, :width], alone.seqs.ids_BT[0, :width])
-        torch.testing.assert_close(together.logp_BT[row, :width], alone.logp_BT[0, :width], atol=1e-5, rtol=0)
+        torch.testing.assert_close(together.logp_BT[row, :width], alone.logp_BT[0, :width], atol=1e-5, rtol=1e-5)
 
 
 def test_a_row_is_projected_the_same_whatever_its_company():

@@ -39,8 +39,8 @@ def propose(
 
     Raises ``DareError`` where a logit is NaN or infinite: a broken model must not look like a bad answer.
     """
-    normaliser_M = logits_MV.logsumexp(-1)
-    if not bool(normaliser_M.isfinite().all()):
+    logp_MV = logits_MV.log_softmax(-1)
+    if bool(logp_MV[:, 0].isnan().any()):  # one such logit makes the whole row NaN
         raise DareError("the model returned NaN or infinite logits while decoding; the weights are broken or diverged")
     logits_MV[:, spec.mask_id] = -torch.inf  # a committed mask would never be filled again
     if decoding.eos == "never":
@@ -51,7 +51,7 @@ def propose(
         token_M = sample(sampling_MV, uniform_at(key(places.key_M, "token", places.step_M), places.column_M))
     else:
         token_M = sampling_MV.argmax(-1)
-    logp_M = logits_MV.gather(-1, token_M[:, None])[:, 0] - normaliser_M
+    logp_M = logp_MV.gather(-1, token_M[:, None])[:, 0]
     return token_M, _confidence(logits_MV, sampling_MV, token_M, places, decoding, spec), logp_M
 
 

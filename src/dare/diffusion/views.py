@@ -40,7 +40,7 @@ def fully_masked(seqs: Sequences, key_B: Tensor, *, prompt_rate: float = 0.15) -
     noise_BT = uniform(key(key_B, "prompt"), seqs.ids_BT.shape[1])
     masked_BT = seqs.response_BT | (prompt_BT & (noise_BT < prompt_rate))
     weight_BT = seqs.response_BT.to(torch.float64)
-    return _stack([(masked_BT, weight_BT, torch.ones_like(weight_BT))])
+    return stack_views([(masked_BT, weight_BT, torch.ones_like(weight_BT))])
 
 
 def coupled(seqs: Sequences, key_B: Tensor, *, low: float = 0.2, high: float = 0.8) -> Views:
@@ -58,14 +58,15 @@ def coupled(seqs: Sequences, key_B: Tensor, *, low: float = 0.2, high: float = 0
         (response_BT & ~chosen_BT, one_BT * (1 - rate_B1)),
     ]:
         views.append((masked_BT, masked_BT / (2 * rate_BT), rate_BT))
-    return _stack(views)
+    return stack_views(views)
 
 
 def _bernoulli(seqs: Sequences, key_B: Tensor, rate_BT: Tensor) -> Views:
     masked_BT = seqs.response_BT & (uniform(key(key_B, "mask"), seqs.ids_BT.shape[1]) < rate_BT)
-    return _stack([(masked_BT, masked_BT / rate_BT, rate_BT)])
+    return stack_views([(masked_BT, masked_BT / rate_BT, rate_BT)])
 
 
-def _stack(views: list[tuple[Tensor, Tensor, Tensor]]) -> Views:
+def stack_views(views: list[tuple[Tensor, Tensor, Tensor]]) -> Views:
+    """Make views of their masks, weights and rates."""
     masked, weight, rate = (torch.stack(parts, dim=1) for parts in zip(*views, strict=True))
     return Views(masked, weight, rate)

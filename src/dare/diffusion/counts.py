@@ -1,0 +1,52 @@
+"""View samplers that mask an exact number of response tokens: less variance than independent coin flips."""
+
+import torch
+from torch import Tensor
+
+from dare.diffusion.noise import key, uniform
+from dare.diffusion.views import stack_views
+from dare.types import Sequences, Views
+
+
+def random_count(seqs: Sequences, key_B: Tensor, *, count: int) -> Views:
+    """``count`` subsets of k_j of the L response tokens, weight L / k_j over ``count``.
+
+    The k_j of a row are one draw from 1..L, moved on by L / ``count`` each time (LLaDA, arXiv 2502.09992, appendix
+    B.4): every k_j is uniform, together they are stratified.
+    """
+    length_B = seqs.response_BT.sum(1)
+    views = []
+    for number in range(count):
+        k_B = _stratified(uniform(key(key_B, "count"), 1)[:, 0], length_B, number, count) + 1
+        masked_BT = _subset(seqs, key(key_B, "subset", number), k_B)
+        rate_BT = (k_B.double() / length_B)[:, None].expand(masked_BT.shape)
+        views.append((masked_BT, masked_BT / rate_BT / count, rate_BT))
+    return stack_views(views)
+
+
+def coupled_count(seqs: Sequences, key_B: Tensor, *, pairs: int) -> Views:
+    """``pairs`` subsets of k of the L response tokens, k uniform over 0..L, each with its complement.
+
+    Weights (L + 1) / k on the subset and (L + 1) / (L - k) on the complement, half of each and over ``pairs`` (ESPO,
+    arXiv 2512.03759): both are the evidence lower bound, and an empty one contributes nothing.
+    """
+    length_B = seqs.response_BT.sum(1)
+    views = []
+    for number in range(pairs):
+        k_B = _stratified(uniform(key(key_B, "count"), 1)[:, 0], length_B + 1, number, pairs)
+        chosen_BT = _subset(seqs, key(key_B, "subset", number), k_B)
+        for masked_BT, size_B in ((chosen_BT, k_B), (seqs.response_BT & ~chosen_BT, length_B - k_B)):
+            weight_BT = masked_BT * ((length_B + 1).double() / (2 * pairs * size_B.clamp_min(1)))[:, None]
+            views.append((masked_BT, weight_BT, (size_B / length_B)[:, None].expand(masked_BT.shape)))
+    return stack_views(views)
+
+
+def _stratified(draw_B: Tensor, choices_B: Tensor, number: int, count: int) -> Tensor:
+    """A uniform whole number below ``choices_B``; those of one row lie evenly apart, around the clock."""
+    return ((draw_B + number / count) % 1.0 * choices_B).long().clamp_max(choices_B - 1)
+
+
+def _subset(seqs: Sequences, key_B: Tensor, k_B: Tensor) -> Tensor:
+    """A uniform subset of ``k_B`` response positions."""
+    noise_BT = uniform(key_B, seqs.ids_BT.shape[1]).masked_fill(~seqs.response_BT, torch.inf)
+    return seqs.response_BT & (noise_BT.argsort(1).argsort(1) < k_B[:, None])
