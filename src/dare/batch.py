@@ -14,7 +14,7 @@ class Batch(Rows):
 
     ``old_BKT`` and ``reference_BKT`` are token log-probabilities of the behaviour and the reference policy on the very
     same views; without ``old_BKT`` the behaviour policy is the live one. ``advantage_BKT`` credit of each view and
-    token and ``imitation_BKT`` weights of a cross-entropy, any dimension but B may be 1.
+    token, any dimension but B may be 1.
     """
 
     seqs: Sequences
@@ -23,26 +23,21 @@ class Batch(Rows):
     old_BKT: Tensor | None = None
     reference_BKT: Tensor | None = None
     advantage_BKT: Tensor | None = None
-    imitation_BKT: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.seqs.ids_BT)
 
-    def split(self, rows: int, together: int = 1) -> Iterator["Batch"]:
-        """Cut into micro-batches of at most ``rows`` rows, each trimmed to its own longest sequence.
-
-        Runs of ``together`` rows are never parted, even when that exceeds ``rows``.
-        """
-        size = max(1, rows // together) * together
-        for start in range(0, len(self), size):
-            yield self.select(slice(start, start + size)).trim()
+    def split(self, rows: int) -> Iterator["Batch"]:
+        """Cut into micro-batches of at most ``rows`` rows, each trimmed to its own longest sequence."""
+        for start in range(0, len(self), rows):
+            yield self.select(slice(start, start + rows)).trim()
 
     def trim(self) -> "Batch":
         """Drop the columns that are padding in every row."""
         width = int(self.seqs.lengths_B.max())
         cut = {
             name: value[..., :width]
-            for name in ("counted_BT", "old_BKT", "reference_BKT", "advantage_BKT", "imitation_BKT")
+            for name in ("counted_BT", "old_BKT", "reference_BKT", "advantage_BKT")
             if (value := getattr(self, name)) is not None
         }
         return replace(self, seqs=self.seqs.trim(), views=self.views.trim(width), **cut)

@@ -38,9 +38,8 @@ def plan(verb: str, layers: list[str]) -> None:
 
 def _model(checkpoint: Checkpoint) -> dict[str, str]:
     spec = checkpoint.model.spec
-    blocks = "" if spec.block_size is None else f", blocks of {spec.block_size}"
     return {
-        "model": f"{spec.family}, {_parameters(checkpoint) / 1e6:.2f} M parameters, attention {spec.attention}{blocks}",
+        "model": f"{spec.family}, {_parameters(checkpoint) / 1e6:.2f} M parameters, {spec.visibility}",
         "ids": f"mask {spec.mask_id}, end {spec.eos_ids}, pad {spec.pad_id}, vocabulary {spec.vocab_size}",
         "probe": check_visibility(checkpoint.model),
     }
@@ -74,7 +73,7 @@ def _memory(config: RunConfig, checkpoint: Checkpoint, items: Items) -> dict[str
     bytes_each = {"float32": 4, "bfloat16": 2, "float64": 8}[config.engine.dtype]
     model, trained = checkpoint.model, _parameters(checkpoint, trained=True)
     held = _parameters(checkpoint) + 3 * trained
-    if isinstance(config, RLConfig) and config.algorithm.kl_coef > 0 and not has_adapter(model):
+    if isinstance(config, RLConfig) and config.algorithm.needs_reference and not has_adapter(model):
         held += _parameters(checkpoint)
     room, rows = config.decoding.max_new_tokens, min(config.engine.micro_batch, _sequences(config))
     width = max(len(item.prompt_ids) for item in items.rows) + room

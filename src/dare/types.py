@@ -7,7 +7,7 @@ Shape legend, used as name suffixes everywhere:
     M  gathered positions                         U  units a ratio is taken over
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Self
 
@@ -67,6 +67,13 @@ class Sequences(Rows):
         """True on prompt and response positions, False on padding."""
         return torch.arange(self.ids_BT.shape[1], device=self.ids_BT.device) < self.lengths_B[:, None]
 
+    def through_eos(self, eos_ids: Iterable[int]) -> Tensor:
+        """True on response positions up to and including the first of the end tokens."""
+        eos_BT = (
+            torch.isin(self.ids_BT, torch.tensor([*eos_ids], device=self.ids_BT.device)) & self.response_BT
+        ).long()
+        return self.response_BT & (eos_BT.cumsum(1) - eos_BT == 0)
+
     def trim(self) -> "Sequences":
         """Drop the columns that are padding in every row."""
         width = int(self.lengths_B.max())
@@ -81,8 +88,8 @@ class Views(Rows):
     log-probability, zero where a position is not scored; ``rate_BKT`` the corruption rate t of each position. The
     weighted sum over all views is the estimate.
 
-    Where an algorithm asks: ``loss_weight_BKT`` the weight of a scored token in the loss; ``ids_BKT`` what each view
-    shows and expects, where that is not the final text; ``temperature`` that logits are divided by.
+    ``loss_weight_BKT`` the weight of a scored token in the loss, where an algorithm asks; ``ids_BKT`` what each view
+    shows and expects, where that is not the final text.
     """
 
     masked_BKT: Tensor
@@ -90,7 +97,6 @@ class Views(Rows):
     rate_BKT: Tensor
     loss_weight_BKT: Tensor | None = None
     ids_BKT: Tensor | None = None
-    temperature: float = 1.0
 
     @property
     def scored_BKT(self) -> Tensor:
@@ -100,10 +106,6 @@ class Views(Rows):
     def trim(self, width: int) -> Self:
         """Keep the first ``width`` columns."""
         return self._each(lambda tensor: tensor[..., :width])
-
-    def pick(self, views_K: Tensor) -> Self:
-        """Keep the views with these numbers."""
-        return self._each(lambda tensor: tensor[:, views_K])
 
 
 @dataclass(frozen=True)

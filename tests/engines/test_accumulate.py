@@ -13,6 +13,7 @@ from dare.diffusion.likelihood import score_view, score_views
 from dare.diffusion.views import block_rate, coupled, random_rate
 from dare.engines.accumulate import backward
 from dare.meter import Meter
+from dare.types import Views
 from rows import UNEQUAL, keys, pack, repeat, rl_batch
 from toy import toy_model
 
@@ -29,8 +30,6 @@ objectives = pytest.mark.parametrize("name", OBJECTIVES)
 
 class LogSumExp:
     """A loss that mixes the views of a row, so that no view's gradient is known without the others."""
-
-    rows_together = 1
 
     def needs_values(self, batch):
         return True
@@ -175,6 +174,6 @@ def _plain(model):
 
 
 def _reorder(batch, order):
-    views = batch.views.pick(torch.tensor(order))
+    views = Views(*(x[:, order] for x in (batch.views.masked_BKT, batch.views.weight_BKT, batch.views.rate_BKT)))
     old_BKT, reference_BKT = (None if x is None else x[:, order] for x in (batch.old_BKT, batch.reference_BKT))
     return replace(batch, views=views, old_BKT=old_BKT, reference_BKT=reference_BKT)

@@ -18,8 +18,6 @@ class Broken:
     def __init__(self, part):
         self.part = part
 
-    rows_together = 1
-
     def needs_values(self, batch):
         return True
 

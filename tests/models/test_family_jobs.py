@@ -61,7 +61,7 @@ def test_rl(name: str, settings: D1 | CoupledGRPO, shared: Path, tmp_path: Path)
     job.keep_reference()
     decoding = DecodingConfig(max_new_tokens=6, temperature=1.0)
     rollouts = job.rollout([PROMPTS[0]] * 3, decoding, KEYS, torch.zeros(3, dtype=torch.int64))
-    advantage_BKT = algorithm.credit(rollouts, None, torch.tensor([0.0, 0.5, 1.0]), None).advantage_BKT
+    advantage_BKT = algorithm.advantage(torch.tensor([0.0, 0.5, 1.0]), rollouts.group_B)[:, None, None]
     views = algorithm.views(rollouts, 0)
     old = job.score(rollouts.seqs, views).logp_BKT
     reference = job.score(rollouts.seqs, views, reference=True).logp_BKT

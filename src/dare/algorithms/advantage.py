@@ -14,15 +14,11 @@ def group_mean(reward_B: Tensor, group_B: Tensor) -> Tensor:
     return reward_B - _mean(reward_B, group_B)
 
 
-def group_std(reward_B: Tensor, group_B: Tensor, *, epsilon: float = 1e-6, correction: int = 1) -> Tensor:
-    """Reward minus the group's mean, over its standard deviation (GRPO, arXiv 2402.03300, section 4.1.1).
-
-    ``correction`` 1 is the sample's deviation, 0 the population's (TraceRL's z-score).
-    """
-    centred_B = group_mean(reward_B, group_B)
-    size_B = _groups(group_B)[1]
-    spread_B = (_mean(centred_B.square(), group_B) * size_B / (size_B - correction).clamp_min(1)).sqrt()
-    return centred_B / (spread_B + epsilon)
+def group_std(reward_B: Tensor, group_B: Tensor) -> Tensor:
+    """Reward minus the group's mean, over the sample's standard deviation (GRPO, arXiv 2402.03300, section 4.1.1)."""
+    centred_B, size_B = group_mean(reward_B, group_B), _groups(group_B)[1]
+    spread_B = (_mean(centred_B.square(), group_B) * size_B / (size_B - 1).clamp_min(1)).sqrt()
+    return centred_B / (spread_B + 1e-6)
 
 
 def leave_one_out(reward_B: Tensor, group_B: Tensor) -> Tensor:
@@ -36,19 +32,15 @@ BASELINES: dict[str, Baseline] = {"mean": group_mean, "std": group_std, "leave_o
 
 def mixed_groups(reward_B: Tensor, group_B: Tensor) -> Tensor:
     """Rows ``[B]`` whose group holds different rewards: the others teach nothing (DAPO, arXiv 2503.14476, eq. 11)."""
-    _, index_B, count_P = torch.unique(group_B, return_inverse=True, return_counts=True)
-    extremes = [
-        torch.zeros(len(count_P), dtype=reward_B.dtype, device=reward_B.device).scatter_reduce(
-            0, index_B, reward_B, how, include_self=False
-        )
-        for how in ("amin", "amax")
-    ]
-    return (extremes[0] != extremes[1])[index_B]
+    index_B, _ = _groups(group_B)
+    blank_P = reward_B.new_zeros(int(index_B.max()) + 1)
+    low_P, high_P = (blank_P.scatter_reduce(0, index_B, reward_B, how, include_self=False) for how in ("amin", "amax"))
+    return (low_P != high_P)[index_B]
 
 
 def _mean(value_B: Tensor, group_B: Tensor) -> Tensor:
     index_B, size_B = _groups(group_B)
-    total_P = torch.zeros(int(index_B.max()) + 1, dtype=value_B.dtype, device=value_B.device)
+    total_P = value_B.new_zeros(int(index_B.max()) + 1)
     return total_P.index_add(0, index_B, value_B)[index_B] / size_B
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from dare.algorithms.units import counted_length, per_unit, response_length
+from dare.algorithms.units import canvas_length
 from dare.batch import Batch
 
 Aggregate = Callable[[Tensor, Batch], tuple[Tensor, Tensor]]
@@ -33,23 +33,10 @@ def row_sum(weight: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
 
 def canvas_mean(weight: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
     """The sum of each response over the canvas length, a constant, then the mean (Dr. GRPO, arXiv 2503.20783)."""
-    return weight / per_unit(response_length(batch), weight), _some(weight)
+    return weight / canvas_length(weight, batch), _some(weight)
 
 
-def view_sum(weight: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
-    """The weighted sum of each view ``[B, K, T]``, then the mean over all views that score anything."""
-    return weight, (weight != 0).any(-1).sum(1)
-
-
-def length_mean(weight: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
-    """Responses ``[B, 1]`` weighted by their length (SPG, arXiv 2510.09541)."""
-    length_B = counted_length(batch)
-    return weight * length_B[:, None], length_B
-
-
-AGGREGATES: dict[str, Aggregate] = {
-    rule.__name__: rule for rule in (unit_mean, row_mean, row_sum, canvas_mean, view_sum, length_mean)
-}
+AGGREGATES: dict[str, Aggregate] = {rule.__name__: rule for rule in (unit_mean, row_mean, row_sum, canvas_mean)}
 
 
 def _per_row(weight: Tensor) -> Tensor:

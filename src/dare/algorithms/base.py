@@ -1,17 +1,16 @@
 """An algorithm is a record of choices: which views, what unit, whose credit, which scalar function."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import ClassVar
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from dare.algorithms.advantage import Baseline
 from dare.algorithms.aggregate import Aggregate, unit_mean
-from dare.algorithms.credit import CreditRule
 from dare.algorithms.kl import KL
 from dare.algorithms.losses import Clips, PolicyLoss, bounded_exp
-from dare.algorithms.units import TOKEN, Unit
+from dare.algorithms.units import TOKEN, Norm, Unit
 from dare.batch import Batch
 from dare.diffusion.noise import key
 from dare.diffusion.views import ViewSampler
@@ -20,8 +19,6 @@ from dare.types import Rollouts, Views
 
 ViewRule = Callable[[Rollouts, int], Views]
 """(rollouts, number of the inner update) -> views."""
-Norm = Callable[[Tensor, Batch], Tensor]
-"""(scores [B, ...], batch) -> what a log ratio and a divergence are divided by."""
 
 
 def drawn(sampler: ViewSampler) -> ViewRule:
@@ -29,42 +26,30 @@ def drawn(sampler: ViewSampler) -> ViewRule:
     return lambda rollouts, inner: sampler(rollouts.seqs, key(rollouts.key_B, "views", inner))
 
 
-@dataclass(frozen=True)
-class Records:
-    """What a rollout keeps beyond the text and the step map.
-
-    ``predictions`` the whole text the model expected at every pass; ``tree`` children per node at each level: samples
-    of a prompt share their noise, and so their states, down to the node where they part.
-    """
-
-    predictions: bool = False
-    tree: tuple[int, ...] = ()
-
-
 @dataclass(frozen=True, kw_only=True)
 class Algorithm:
     """What makes one RL algorithm differ from another; the trainer and the engine know nothing else about it.
 
     ``norm`` divides log ratios and divergences (None: by one); ``clips`` tells which units the loss has clipped (a
-    metric); ``behaviour`` False: the loss reads the score itself, no ratio; ``kl_to_behaviour``: the divergence is from
-    the policy that made the rollouts, not from the starting model.
+    metric); ``behaviour`` False: the loss reads the score itself, no ratio.
     """
 
-    rows_together: ClassVar[int] = 1
-
     views: ViewRule
-    credit: CreditRule
+    advantage: Baseline
     loss: PolicyLoss
     clips: Clips
     kl: KL
     kl_coef: float = 0.0
     kl_in_reward: bool = False
-    kl_to_behaviour: bool = False
     unit: Unit = TOKEN
     norm: Norm | None = None
     aggregate: Aggregate = unit_mean
     behaviour: bool = True
-    records: Records = field(default_factory=Records)
+
+    @property
+    def kl_in_loss(self) -> bool:
+        """Whether the loss compares the policy with the reference."""
+        return self.kl_coef > 0 and not self.kl_in_reward
 
     def units(self, batch: Batch) -> float:
         """Units of the batch that the summed loss is divided by."""
@@ -72,8 +57,7 @@ class Algorithm:
 
     def needs_values(self, batch: Batch) -> bool:
         """False where every ratio is one and nothing else is compared."""
-        compared = self.kl_coef > 0 and not (self.kl_in_reward or self.kl_to_behaviour)
-        return compared or not self.behaviour or batch.old_BKT is not None
+        return self.kl_in_loss or not self.behaviour or batch.old_BKT is not None
 
     def __call__(self, logp_BKT: Tensor, batch: Batch) -> tuple[Tensor, Meter]:
         """Return the summed loss of a micro-batch, differentiable in ``logp_BKT``, and its metrics.
@@ -88,8 +72,9 @@ class Algorithm:
         advantage = unit.credit(batch.advantage_BKT).to(score.dtype)
         log_ratio = (score - old) / norm if self.behaviour else score
         loss = self.loss(log_ratio, advantage)
-        if (difference := self._difference(score, old, batch)) is not None:
-            kl = self.kl(difference) / norm
+        if self.kl_in_loss:
+            assert batch.reference_BKT is not None, "the trainer scores the reference"
+            kl = self.kl(score - unit.reduce(batch.reference_BKT, batch.views)) / norm
             loss = loss + self.kl_coef * kl
             meter.add("kl", kl, counted)
         meter.add("loss", loss, counted)
@@ -98,20 +83,4 @@ class Algorithm:
             meter.add("clip_fraction", self.clips(log_ratio, advantage), counted)
         weight, _ = self.aggregate(unit.weight(batch), batch)
         # where, not *: an uncounted unit must not turn 0 * inf into NaN
-        total = torch.where(counted, weight.to(loss.dtype) * loss, 0.0).sum()
-        return total + self._imitation(logp_BKT, batch), meter
-
-    def _difference(self, score: Tensor, old: Tensor, batch: Batch) -> Tensor | None:
-        """What the divergence in the loss is estimated from."""
-        if self.kl_coef == 0 or self.kl_in_reward:
-            return None
-        if self.kl_to_behaviour:
-            return score - old
-        assert batch.reference_BKT is not None, "the trainer scores the reference"
-        return score - self.unit.reduce(batch.reference_BKT, batch.views)
-
-    def _imitation(self, logp_BKT: Tensor, batch: Batch) -> Tensor | float:
-        """A cross-entropy on chosen tokens beside the policy loss."""
-        if batch.imitation_BKT is None:
-            return 0.0
-        return -(batch.imitation_BKT.to(logp_BKT.dtype) * logp_BKT).sum()
+        return torch.where(counted, weight.to(loss.dtype) * loss, 0.0).sum(), meter

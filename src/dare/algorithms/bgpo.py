@@ -8,9 +8,9 @@ from pydantic import PositiveInt
 from torch import Tensor
 
 from dare.algorithms.base import Algorithm, drawn
-from dare.algorithms.config import AlgorithmConfig
+from dare.algorithms.config import AlgorithmConfig, BaselineName
 from dare.algorithms.losses import bounded_exp
-from dare.algorithms.units import VIEW, per_unit, response_length
+from dare.algorithms.units import VIEW, canvas_length
 from dare.diffusion.counts import random_count
 from dare.models.base import ModelSpec
 
@@ -21,7 +21,7 @@ class BGPO(AlgorithmConfig):
     name: Literal["bgpo"] = "bgpo"
     group_size: PositiveInt = 8
     updates: PositiveInt = 1
-    baseline: Literal["mean", "std", "leave_one_out"] = "std"
+    baseline: BaselineName = "std"
     draws: PositiveInt = 16
 
     def build(self, spec: ModelSpec) -> Algorithm:
@@ -30,7 +30,7 @@ class BGPO(AlgorithmConfig):
             views=drawn(partial(random_count, count=self.draws)),
             loss=lower_bound,
             unit=VIEW,
-            norm=lambda score, batch: per_unit(response_length(batch), score),
+            norm=canvas_length,
         )
 
 

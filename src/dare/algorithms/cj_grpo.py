@@ -5,7 +5,7 @@ from typing import ClassVar, Literal
 from pydantic import Field, PositiveInt
 
 from dare.algorithms.base import Algorithm
-from dare.algorithms.config import ClippedConfig
+from dare.algorithms.config import AggregateName, ClippedConfig
 from dare.algorithms.units import VIEW_TOKEN
 from dare.diffusion.trajectory import trajectory
 from dare.models.base import ModelSpec
@@ -14,7 +14,7 @@ from dare.models.base import ModelSpec
 class CJGRPO(ClippedConfig):
     """Equation 11 of the paper: the mean over a transition's tokens, a response's transitions, the responses."""
 
-    records: ClassVar[str] = "steps"
+    records: ClassVar[Literal["text", "steps"]] = "steps"
 
     name: Literal["cj_grpo"] = "cj_grpo"
     group_size: PositiveInt = 6
@@ -22,7 +22,7 @@ class CJGRPO(ClippedConfig):
     kl_coef: float = Field(0.04, ge=0)
     clip_low: float = Field(0.5, gt=0, le=1)
     clip_high: float = Field(0.5, gt=0)
-    aggregate: Literal["unit_mean", "row_mean", "row_sum", "canvas_mean", "view_sum", "length_mean"] = "row_mean"
+    aggregate: AggregateName = "row_mean"
 
     def build(self, spec: ModelSpec) -> Algorithm:
         """Compose the algorithm."""

@@ -8,13 +8,14 @@ from pydantic import Field, PositiveInt
 from dare.algorithms.advantage import BASELINES
 from dare.algorithms.aggregate import AGGREGATES
 from dare.algorithms.base import Algorithm
-from dare.algorithms.credit import CreditRule, outcome
 from dare.algorithms.kl import KLS
 from dare.algorithms.losses import clipped, is_clipped, never
 from dare.config import Config
 from dare.models.base import ModelSpec
 
-Kind = Literal["full", "block_causal"]
+BaselineName = Literal["mean", "std", "leave_one_out"]
+KLName = Literal["k1", "k2", "k3"]
+AggregateName = Literal["unit_mean", "row_mean", "row_sum", "canvas_mean"]
 
 
 class AlgorithmConfig(Config):
@@ -32,19 +33,17 @@ class AlgorithmConfig(Config):
     decoder did.
     """
 
-    kinds: ClassVar[tuple[Kind, ...]] = ("full", "block_causal")
-    """Attention of the models that it is defined for."""
-    records: ClassVar[str] = "text"
-    """What it reads of a rollout: text, step map, predictions, tree."""
+    records: ClassVar[Literal["text", "steps"]] = "text"
+    """What it reads of a rollout: the final text, or the steps that led to it."""
 
     name: str
     group_size: PositiveInt
     updates: PositiveInt
-    baseline: Literal["mean", "std", "leave_one_out"] = "mean"
+    baseline: BaselineName = "mean"
     kl_coef: float = Field(0.0, ge=0)
-    kl: Literal["k1", "k2", "k3"] = "k3"
+    kl: KLName = "k3"
     kl_in: Literal["loss", "reward"] = "loss"
-    aggregate: Literal["unit_mean", "row_mean", "row_sum", "canvas_mean", "view_sum", "length_mean"] = "unit_mean"
+    aggregate: AggregateName = "unit_mean"
     drop_zero_variance: bool = False
     overlong_buffer: int = Field(0, ge=0)
     mismatch_cap: float | None = Field(None, gt=1)
@@ -58,14 +57,10 @@ class AlgorithmConfig(Config):
         """Compose the algorithm for a model."""
         raise NotImplementedError
 
-    def credit(self) -> CreditRule:
-        """The configured baseline as a credit rule."""
-        return outcome(BASELINES[self.baseline])
-
     def compose(self, **choices: Any) -> Algorithm:
         """An ``Algorithm`` of the shared settings and the given choices, which win."""
         shared = {
-            "credit": self.credit(),
+            "advantage": BASELINES[self.baseline],
             "kl": KLS[self.kl],
             "kl_coef": self.kl_coef,
             "kl_in_reward": self.kl_in == "reward",

@@ -6,7 +6,7 @@ from typing import Literal
 from pydantic import Field, PositiveInt
 
 from dare.algorithms.base import Algorithm, drawn
-from dare.algorithms.config import ClippedConfig
+from dare.algorithms.config import BaselineName, ClippedConfig
 from dare.diffusion.views import coupled
 from dare.models.base import ModelSpec
 
@@ -17,7 +17,7 @@ class CoupledGRPO(ClippedConfig):
     name: Literal["coupled_grpo"] = "coupled_grpo"
     group_size: PositiveInt = 10
     updates: PositiveInt = 2
-    baseline: Literal["mean", "std", "leave_one_out"] = "leave_one_out"
+    baseline: BaselineName = "leave_one_out"
     kl_coef: float = Field(0.01, ge=0)
     clip_low: float = Field(0.5, gt=0, le=1)
     clip_high: float = Field(0.5, gt=0)

@@ -6,8 +6,8 @@ from typing import Literal
 from pydantic import Field, PositiveInt
 
 from dare.algorithms.base import Algorithm, drawn
-from dare.algorithms.config import ClippedConfig
-from dare.algorithms.units import SEQUENCE, per_unit, response_length
+from dare.algorithms.config import BaselineName, ClippedConfig, KLName
+from dare.algorithms.units import SEQUENCE, canvas_length
 from dare.diffusion.counts import coupled_count
 from dare.models.base import ModelSpec
 
@@ -18,9 +18,9 @@ class ESPO(ClippedConfig):
     name: Literal["espo"] = "espo"
     group_size: PositiveInt = 6
     updates: PositiveInt = 8
-    baseline: Literal["mean", "std", "leave_one_out"] = "leave_one_out"
+    baseline: BaselineName = "leave_one_out"
     kl_coef: float = Field(1e-3, ge=0)
-    kl: Literal["k1", "k2", "k3"] = "k2"
+    kl: KLName = "k2"
     pairs: PositiveInt = 2
 
     def build(self, spec: ModelSpec) -> Algorithm:
@@ -28,5 +28,5 @@ class ESPO(ClippedConfig):
         return self.compose(
             views=drawn(partial(coupled_count, pairs=self.pairs)),
             unit=SEQUENCE,
-            norm=lambda score, batch: per_unit(response_length(batch), score),
+            norm=canvas_length,
         )

@@ -1,7 +1,5 @@
 """Supervised fine-tuning as an objective: minus the ELBO of the answer (LLaDA, arXiv 2502.09992, equation 5)."""
 
-from typing import ClassVar
-
 from torch import Tensor
 
 from dare.batch import Batch
@@ -13,8 +11,6 @@ _BUCKETS = 5
 
 class NegativeElbo:
     """Each row's weighted cross-entropy over its answer length, averaged over rows; nats per token."""
-
-    rows_together: ClassVar[int] = 1
 
     def units(self, batch: Batch) -> float:
         """Rows of the batch."""

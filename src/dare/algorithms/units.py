@@ -10,6 +10,9 @@ from dare.batch import Batch
 from dare.diffusion.likelihood import token_sum
 from dare.types import Views
 
+Norm = Callable[[Tensor, Batch], Tensor]
+"""(scores [B, ...], batch) -> what they are divided by."""
+
 
 @dataclass(frozen=True)
 class Unit:
@@ -76,16 +79,7 @@ SEQUENCE = Unit(
 """One estimate per response: the mean over its views."""
 
 
-def response_length(batch: Batch) -> Tensor:
-    """Response positions ``[B]``, what follows the first EOS included."""
-    return batch.seqs.response_BT.sum(1)
-
-
-def counted_length(batch: Batch) -> Tensor:
-    """Response tokens ``[B]`` up to and including the first EOS."""
-    return batch.counted_BT.sum(1)
-
-
-def per_unit(length_B: Tensor, like: Tensor) -> Tensor:
-    """Shape ``[B]`` lengths to divide units ``[B, ...]``; an empty row divides by one."""
-    return length_B.clamp_min(1).to(torch.promote_types(like.dtype, torch.float32)).view(-1, *[1] * (like.dim() - 1))
+def canvas_length(score: Tensor, batch: Batch) -> Tensor:
+    """Response positions of each row, what follows the first EOS included, shaped to divide ``score``."""
+    length_B = batch.seqs.response_BT.sum(1).clamp_min(1)
+    return length_B.to(torch.promote_types(score.dtype, torch.float32)).view(-1, *[1] * (score.dim() - 1))

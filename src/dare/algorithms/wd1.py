@@ -11,7 +11,6 @@ from dare.algorithms.advantage import group_mean
 from dare.algorithms.aggregate import row_sum
 from dare.algorithms.base import Algorithm, drawn
 from dare.algorithms.config import AlgorithmConfig
-from dare.algorithms.credit import outcome
 from dare.algorithms.losses import reinforce
 from dare.diffusion.views import fully_masked
 from dare.models.base import ModelSpec
@@ -32,7 +31,7 @@ class WD1(AlgorithmConfig):
         """Compose the algorithm."""
         return self.compose(
             views=drawn(partial(fully_masked, prompt_rate=self.prompt_rate)),
-            credit=outcome(partial(pull_and_push, spread=self.spread)),
+            advantage=partial(pull_and_push, spread=self.spread),
             loss=reinforce,
             behaviour=False,
             aggregate=row_sum,

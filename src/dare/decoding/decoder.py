@@ -88,6 +88,13 @@ class Decoder:
         self._end(live, left_N)
         return self._release(live)
 
+    @torch.no_grad()
+    def take(self, rows_N: Tensor) -> Canvas:
+        """Finish the given rows as they stand and return them; they leave."""
+        assert self.live is not None, "add rows first"
+        self.live.end(rows_N, self.model.spec.eos_ids)
+        return self._release(self.live)
+
     def _quota(self, live: Canvas) -> Tensor:
         """Positions each row fills at this step where steps decide; 1 once its schedule has run out.
 

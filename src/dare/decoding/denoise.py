@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from dare.decoding.canvas import Canvas, canvas, completions, join, widen
@@ -71,10 +70,10 @@ def infill(
 def _record(rows: Canvas, width: int, group_B: Tensor, eos_ids: Sequence[int], history: list[Snapshot]) -> Rollouts:
     """Freeze finished rows."""
     ids_BT, response_BT = rows.ids_NT[:, :width], rows.response_NT[:, :width]
-    eos_BT = (torch.isin(ids_BT, torch.tensor(eos_ids, device=ids_BT.device)) & response_BT).long()
+    seqs = Sequences(ids_BT, response_BT, rows.lengths_N)
     return Rollouts(
-        seqs=Sequences(ids_BT, response_BT, rows.lengths_N),
-        counted_BT=response_BT & (eos_BT.cumsum(1) - eos_BT == 0),
+        seqs=seqs,
+        counted_BT=seqs.through_eos(eos_ids),
         unmask_step_BT=rows.step_NT[:, :width],
         group_B=group_B,
         key_B=rows.key_N,

@@ -16,13 +16,7 @@ from dare.types import Rollouts, Sequences, Views
 
 
 class Objective(Protocol):
-    """A loss that sees the model only through the log-probabilities of the views.
-
-    ``rows_together`` rows that belong to one term of the loss and stay in one micro-batch.
-    """
-
-    @property
-    def rows_together(self) -> int: ...  # noqa: D102
+    """A loss that sees the model only through the log-probabilities of the views."""
 
     def units(self, batch: Batch) -> float:
         """Return what the summed loss of the whole batch is divided by, once."""

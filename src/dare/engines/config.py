@@ -41,6 +41,11 @@ class EngineConfig(Config):
     rollout_url: str | None = None
     rollout_step_maps: bool = False
 
+    @property
+    def decode_limits(self) -> dict[str, int]:
+        """What bounds a decoding pass, as ``infill`` takes it."""
+        return {"rows": self.decode_batch, "tokens": self.decode_tokens}
+
     @model_validator(mode="after")
     def _has_a_server(self) -> "EngineConfig":
         if (self.rollout_engine == "local") != (self.rollout_url is None):

@@ -54,8 +54,7 @@ class LocalEngine:
     ) -> Rollouts:
         """See ``Engine.rollout``; the rows of a pass are those ``decode_batch`` and ``decode_tokens`` allow."""
         key_B, group_B = key_B.to(self.config.device), group_B.to(self.config.device)
-        limits = {"rows": self.config.decode_batch, "tokens": self.config.decode_tokens}
-        return denoise(self.model, prompts, decoding, key_B, group_B, watch=watch, **limits)
+        return denoise(self.model, prompts, decoding, key_B, group_B, watch=watch, **self.config.decode_limits)
 
     def score(self, seqs: Sequences, views: Views, *, reference: bool = False) -> Scores:
         """See ``Engine.score``."""
@@ -74,7 +73,7 @@ class LocalEngine:
         meter = Meter()
         units = objective.units(batch)
         finite = units > 0
-        for micro in batch.split(self.config.micro_batch, objective.rows_together) if finite else ():
+        for micro in batch.split(self.config.micro_batch) if finite else ():
             loss, metrics = backward(self.model, micro, objective, units)
             finite = finite and math.isfinite(loss)
             meter.update(metrics)

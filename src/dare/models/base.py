@@ -27,6 +27,11 @@ class ModelSpec:
     attention: Literal["full", "block_causal"] = "full"
     block_size: int | None = None
 
+    @property
+    def visibility(self) -> str:
+        """The attention in words, with the block size."""
+        return f"attention {self.attention}" + (f", blocks of {self.block_size}" if self.block_size else "")
+
     def __post_init__(self) -> None:
         if (self.attention == "block_causal") != (self.block_size is not None):
             raise DareError(

@@ -79,11 +79,10 @@ def assemble(
     """Lay rows out as ``denoise`` does."""
     texts = [[*prompt, *row.ids] for prompt, row in zip(prompts, rows, strict=True)]
     seqs = pack(texts, list(map(len, prompts)), ids.pad_id)
-    eos_BT = (torch.isin(seqs.ids_BT, torch.tensor(ids.eos_ids)) & seqs.response_BT).long()
     known = not any(math.isnan(row.forwards) for row in rows)
     return Rollouts(
         seqs=seqs,
-        counted_BT=seqs.response_BT & (eos_BT.cumsum(1) - eos_BT == 0),
+        counted_BT=seqs.through_eos(ids.eos_ids),
         unmask_step_BT=_spread(seqs, [row.steps for row in rows], torch.full_like(seqs.ids_BT, -1)),
         group_B=group_B,
         key_B=key_B,

@@ -30,8 +30,7 @@ def rollout(
     ``watch`` hears of every pass in this process; a server tells nothing before it is done.
     """
     if engine.rollout_engine == "local":
-        limits = {"rows": engine.decode_batch, "tokens": engine.decode_tokens, "watch": watch}
-        return denoise(model, prompts, decoding, key_B, group_B, **limits)
+        return denoise(model, prompts, decoding, key_B, group_B, watch=watch, **engine.decode_limits)
     return connect(engine, model.spec).rollout(prompts, decoding, key_B, group_B)
 
 

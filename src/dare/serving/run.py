@@ -7,6 +7,7 @@ from rich.console import Console
 from dare.decoding.config import DecodingConfig
 from dare.errors import DareError
 from dare.models.checkpoint import Checkpoint
+from dare.models.packed import packed
 from dare.serving.config import ServeConfig
 from dare.serving.intake import Served
 from dare.serving.scheduler import Scheduler
@@ -29,7 +30,9 @@ def serve(model: str, config: ServeConfig) -> None:
     listener = listen(config.host, config.port)
     checkpoint = load_model(model, config.seed, config.dtype, config.device)
     served = offer(checkpoint, config.name or model, config.decoding)
-    scheduler = Scheduler(checkpoint.model, config.device, config.rows, config.queue, config.groups)
+    # held for as long as the server lives, so that no request waits for it
+    decoded = packed(checkpoint.model)
+    scheduler = Scheduler(decoded, config.device, config.rows, config.queue, config.groups)
     options = uvicorn.Config(
         Server(served, scheduler).application(), log_level="warning", timeout_graceful_shutdown=_PATIENCE
     )
@@ -65,10 +68,9 @@ def listen(host: str, port: int) -> socket.socket:
 def _announce(served: Served, listener: socket.socket) -> None:
     host, port = listener.getsockname()[:2]
     spec = served.spec
-    blocks = "" if spec.block_size is None else f", blocks of {spec.block_size}"
     settings = served.decoding.model_dump(exclude_none=True).items()
     out = Console(highlight=False, markup=False, soft_wrap=True)
     out.print(f"url       http://{f'[{host}]' if ':' in host else host}:{port}/v1")
-    out.print(f"model     {served.name} ({spec.family}, attention {spec.attention}{blocks})")
+    out.print(f"model     {served.name} ({spec.family}, {spec.visibility})")
     out.print(f"decoding  {', '.join(f'{name}={value}' for name, value in settings)}")
     out.print("stop with Ctrl-C")

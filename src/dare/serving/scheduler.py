@@ -78,21 +78,11 @@ class ClosedError(DareError):
     """The scheduler takes no more rows."""
 
 
-class _Decoder(Decoder):
-    """A decoder whose rows may also be taken out."""
-
-    def take(self, rows_N: Tensor) -> Canvas:
-        """Finish the given rows as they stand; they leave."""
-        assert self.live is not None, "add rows first"
-        self.live.end(rows_N, self.model.spec.eos_ids)
-        return self._release(self.live)
-
-
 class Group:
     """The rows that share their passes, and their jobs."""
 
     def __init__(self, model: DiffusionLM, device: str, decoding: DecodingConfig, slots: int, width: int):
-        self.decoder = _Decoder(model, decoding, slots, width)
+        self.decoder = Decoder(model, decoding, slots, width)
         self.device, self.decoding, self.spec = device, decoding, model.spec
         self.jobs: dict[int, Job] = {}
         self.numbers = count()

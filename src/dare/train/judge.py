@@ -1,4 +1,4 @@
-"""Rewards of a step's rollouts, and of other texts that a credit rule wants graded."""
+"""Rewards of a step's rollouts."""
 
 from collections.abc import Sequence
 
@@ -14,10 +14,10 @@ from dare.types import Rollouts
 
 
 class Judge:
-    """Grades answers to the prompts of one step; the ``Context`` of credit rules. ``progress`` runs from 0 to 1."""
+    """Grades answers to the prompts of one step."""
 
-    def __init__(self, config: RLConfig, tokenizer: PreTrainedTokenizerBase, rows: Sequence[Item], progress: float):
-        self.config, self.tokenizer, self.progress = config, tokenizer, progress
+    def __init__(self, config: RLConfig, tokenizer: PreTrainedTokenizerBase, rows: Sequence[Item]):
+        self.config, self.tokenizer = config, tokenizer
         self.examples = [item.example for item in rows]
 
     def grade(self, rollouts: Rollouts) -> tuple[list[str], list[Grade]]:
@@ -35,7 +35,3 @@ class Judge:
             return reward_B
         free_B = rollouts.seqs.response_BT.sum(1) - buffer
         return reward_B - ((rollouts.length_B - free_B) / buffer).clamp(0, 1)
-
-    def reward(self, rollouts: Rollouts) -> Tensor:
-        """See ``Context.reward``."""
-        return self.totals(rollouts, self.grade(rollouts)[1])

@@ -8,7 +8,6 @@ from torch import Tensor
 from dare.algorithms.advantage import mixed_groups
 from dare.algorithms.base import Algorithm
 from dare.algorithms.config import AlgorithmConfig
-from dare.algorithms.credit import Context, Credit
 from dare.batch import Batch
 from dare.engines.base import Engine
 from dare.meter import Meter
@@ -22,7 +21,6 @@ def lessons(
     rollouts: Rollouts,
     reward_B: Tensor,
     apart_B: Tensor,
-    context: Context,
     meter: Meter,
 ) -> list[Batch]:
     """Assign credit and draw the views of every inner update, all under the policy that made the rollouts.
@@ -32,34 +30,31 @@ def lessons(
     views = algorithm.views(rollouts, 0)
     if algorithm.kl_in_reward and algorithm.kl_coef:
         reward_B = reward_B - algorithm.kl_coef * _divergence(algorithm, engine, rollouts, views, meter)
-    credit = algorithm.credit(rollouts, views, reward_B, context)
-    _log(credit, meter)
+    advantage_B = algorithm.advantage(reward_B, rollouts.group_B)
+    meter.add("advantage", advantage_B)
+    meter.add("advantage/squared", advantage_B.square())
     keep_B = _kept(settings, rollouts, reward_B, apart_B)
     meter.add("rows/left_out", (~keep_B).double())
     if not bool(keep_B.any()):
         return []
-    kept, credit = rollouts.select(keep_B), credit.select(keep_B)
+    kept, advantage_BKT = rollouts.select(keep_B), advantage_B[keep_B, None, None]
     later = [algorithm.views(kept, inner) for inner in range(1, settings.updates)]
     drawn = [views.select(keep_B), *later]
-    return [_lesson(algorithm, engine, kept, credit, drawn[inner], inner) for inner in range(settings.updates)]
+    return [_lesson(algorithm, engine, kept, advantage_BKT, views, inner) for inner, views in enumerate(drawn)]
 
 
 def _lesson(
-    algorithm: Algorithm, engine: Engine, rollouts: Rollouts, credit: Credit, views: Views, inner: int
+    algorithm: Algorithm, engine: Engine, rollouts: Rollouts, advantage_BKT: Tensor, views: Views, inner: int
 ) -> Batch:
     """One update's batch; at the first one the behaviour policy is the live one and need not be scored."""
     seqs = rollouts.seqs
-    if credit.views_K is not None:
-        views = views.pick(credit.views_K)
-    compared = algorithm.kl_coef > 0 and not (algorithm.kl_in_reward or algorithm.kl_to_behaviour)
     return Batch(
         seqs,
         views,
         rollouts.counted_BT,
         old_BKT=engine.score(seqs, views).logp_BKT if inner and algorithm.behaviour else None,
-        reference_BKT=engine.score(seqs, views, reference=True).logp_BKT if compared else None,
-        advantage_BKT=credit.advantage_BKT,
-        imitation_BKT=credit.imitation_BKT,
+        reference_BKT=engine.score(seqs, views, reference=True).logp_BKT if algorithm.kl_in_loss else None,
+        advantage_BKT=advantage_BKT,
     )
 
 
@@ -82,8 +77,3 @@ def _kept(settings: AlgorithmConfig, rollouts: Rollouts, reward_B: Tensor, apart
     if settings.mismatch_cap is not None:
         keep_B &= apart_B <= math.log(settings.mismatch_cap)
     return keep_B
-
-
-def _log(credit: Credit, meter: Meter) -> None:
-    meter.add("advantage", credit.advantage_BKT)
-    meter.add("advantage/squared", credit.advantage_BKT.square())

@@ -30,7 +30,7 @@ def train_rl(config: RLConfig) -> Path:
         for step, prompts in run.batches():
             watch, meter, lr = Stopwatch(), Meter(), run.engine.lr()
             rows = [item for item in prompts for _ in range(settings.group_size)]
-            judge = Judge(config, run.tokenizer, rows, progress=step / config.train.steps)
+            judge = Judge(config, run.tokenizer, rows)
             with watch("rollout"):
                 rollouts = roll_out(config, run, rows, step, log.watch(len(rows)))
             with watch("reward"):
@@ -39,7 +39,7 @@ def train_rl(config: RLConfig) -> Path:
             with watch("score"):
                 apart_B = replay_one_step(run.engine, rollouts, meter)
                 reward_B = judge.totals(rollouts, grades)
-                batches = lessons(settings, algorithm, run.engine, rollouts, reward_B, apart_B, judge, meter)
+                batches = lessons(settings, algorithm, run.engine, rollouts, reward_B, apart_B, meter)
             with watch("update"):
                 for batch in batches:
                     meter.update(run.engine.update(batch, algorithm))
