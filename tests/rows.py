@@ -12,7 +12,7 @@ from dare.engines.config import EngineConfig, OptimConfig
 from dare.engines.local import LocalEngine
 from dare.models.base import DiffusionLM
 from dare.models.checkpoint import Checkpoint
-from dare.types import Rollouts, Sequences, Views
+from dare.types import Outcome, Rollouts, Sequences, Views
 from toy import toy_model
 
 
@@ -50,7 +50,7 @@ UNEQUAL = [
 def rl_batch(model: DiffusionLM, algorithm: Algorithm, extra: int = 0, seed: int = 0) -> Batch:
     """``UNEQUAL`` with old and reference scores off the live policy, so that ratios lie inside and outside the clip."""
     seqs = pack(UNEQUAL, model.spec.pad_id, extra)
-    views = algorithm.views(text_rollouts(seqs, f"views{seed}"), 0)
+    views = algorithm.views(outcome(text_rollouts(seqs, f"views{seed}")), 0)
     width = int(seqs.lengths_B.max())
     old, reference = (_noise(views.scored_BKT, width, seed + i) - 2 for i in (1, 2))
     counted_BT = seqs.response_BT & ~((seqs.ids_BT == 1) & (torch.arange(seqs.ids_BT.shape[1]) == 4))
@@ -71,6 +71,12 @@ def text_rollouts(seqs: Sequences, name: str = "test") -> Rollouts:
         forwards_B=step_BT.amax(1) + 1,
         logp_BT=torch.zeros(step_BT.shape, dtype=torch.float64),
     )
+
+
+def outcome(rollouts: Rollouts, reward_B: torch.Tensor | None = None) -> Outcome:
+    """Rollouts with the given rewards, or none."""
+    nothing_B = torch.zeros(len(rollouts.group_B), dtype=torch.float64)
+    return Outcome(rollouts, nothing_B if reward_B is None else reward_B)
 
 
 def one_view(masked_BT: torch.Tensor, scored_BT: torch.Tensor | None = None) -> Views:

@@ -69,10 +69,15 @@ class Sequences(Rows):
 
     def through_eos(self, eos_ids: Iterable[int]) -> Tensor:
         """True on response positions up to and including the first of the end tokens."""
-        eos_BT = (
-            torch.isin(self.ids_BT, torch.tensor([*eos_ids], device=self.ids_BT.device)) & self.response_BT
-        ).long()
+        eos_BT = self._found(eos_ids).long()
         return self.response_BT & (eos_BT.cumsum(1) - eos_BT == 0)
+
+    def has_any(self, eos_ids: Iterable[int]) -> Tensor:
+        """Rows whose response holds any of the end tokens."""
+        return self._found(eos_ids).any(1)
+
+    def _found(self, ids: Iterable[int]) -> Tensor:
+        return torch.isin(self.ids_BT, torch.tensor([*ids], device=self.ids_BT.device)) & self.response_BT
 
     def trim(self) -> "Sequences":
         """Drop the columns that are padding in every row."""
@@ -88,15 +93,18 @@ class Views(Rows):
     log-probability, zero where a position is not scored; ``rate_BKT`` the corruption rate t of each position. The
     weighted sum over all views is the estimate.
 
-    ``loss_weight_BKT`` the weight of a scored token in the loss, where an algorithm asks; ``ids_BKT`` what each view
-    shows and expects, where that is not the final text.
+    ``loss_weight_BKT`` the weight of a scored token in the loss, where an algorithm asks; ``imitation_BKT`` the weight
+    of its cross-entropy, which no ratio enters; ``ids_BKT`` what each view shows and expects, where that is not the
+    final text; ``temperature`` divides the logits before a log-probability is read.
     """
 
     masked_BKT: Tensor
     weight_BKT: Tensor
     rate_BKT: Tensor
     loss_weight_BKT: Tensor | None = None
+    imitation_BKT: Tensor | None = None
     ids_BKT: Tensor | None = None
+    temperature: float = 1.0
 
     @property
     def scored_BKT(self) -> Tensor:
@@ -133,6 +141,18 @@ class Rollouts(Rows):
     def length_B(self) -> Tensor:
         """Response tokens up to and including the first EOS."""
         return self.counted_BT.sum(1)
+
+
+@dataclass(frozen=True)
+class Outcome(Rows):
+    """Graded rollouts: all that the views and the credit of an algorithm may depend on.
+
+    ``reward_B`` what the policy is trained on; ``progress`` the share of the run's steps already taken.
+    """
+
+    rollouts: Rollouts
+    reward_B: Tensor
+    progress: float = 0.0
 
 
 def pack(

@@ -26,7 +26,7 @@ def _cases(shared, name):
 def _algorithm(low, high, beta):
     return Algorithm(
         views=None,
-        advantage=None,
+        credit=None,
         loss=partial(clipped, low=low, high=high),
         clips=partial(is_clipped, low=low, high=high),
         kl=k3,

@@ -18,6 +18,7 @@ from dare.models.lora import LoraSettings, add_adapter, has_adapter
 from dare.train.sft import sft_views
 from dare.types import pack
 from families import FAMILIES, load
+from rows import outcome
 
 PROMPTS = [[5, 6, 7], [8], [9, 10, 11, 12, 13, 14, 15]]
 KEYS = key(0, torch.arange(3))
@@ -61,8 +62,9 @@ def test_rl(name: str, settings: D1 | CoupledGRPO, shared: Path, tmp_path: Path)
     job.keep_reference()
     decoding = DecodingConfig(max_new_tokens=6, temperature=1.0)
     rollouts = job.rollout([PROMPTS[0]] * 3, decoding, KEYS, torch.zeros(3, dtype=torch.int64))
-    advantage_BKT = algorithm.advantage(torch.tensor([0.0, 0.5, 1.0]), rollouts.group_B)[:, None, None]
-    views = algorithm.views(rollouts, 0)
+    graded = outcome(rollouts, torch.tensor([0.0, 0.5, 1.0]))
+    views = algorithm.views(graded, 0)
+    advantage_BKT = algorithm.credit(graded, views)
     old = job.score(rollouts.seqs, views).logp_BKT
     reference = job.score(rollouts.seqs, views, reference=True).logp_BKT
     batch = Batch(rollouts.seqs, views, rollouts.counted_BT, old, reference, advantage_BKT)

@@ -5,6 +5,10 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from dare.types import Outcome, Views
+
+Credit = Callable[[Outcome, Views], Tensor]
+"""(graded rollouts, views of the first update) -> advantage [B, 1 or K, 1 or T]."""
 Baseline = Callable[[Tensor, Tensor], Tensor]
 """(reward [B], group [B]) -> advantage [B]. A group of one gets zero."""
 
@@ -21,13 +25,36 @@ def group_std(reward_B: Tensor, group_B: Tensor) -> Tensor:
     return centred_B / (spread_B + 1e-6)
 
 
+def z_score(reward_B: Tensor, group_B: Tensor) -> Tensor:
+    """Reward minus the group's mean, over the group's own deviation; zero where all are equal (TraceRL)."""
+    centred_B = group_mean(reward_B, group_B)
+    spread_B = _mean(centred_B.square(), group_B).sqrt()
+    return torch.where(spread_B > 0, centred_B / spread_B.clamp_min(torch.finfo(spread_B.dtype).tiny), 0.0)
+
+
 def leave_one_out(reward_B: Tensor, group_B: Tensor) -> Tensor:
     """Reward minus the mean of the others in the group (RLOO, arXiv 2402.14740)."""
     size_B = _groups(group_B)[1]
     return group_mean(reward_B, group_B) * size_B / (size_B - 1).clamp_min(1)
 
 
-BASELINES: dict[str, Baseline] = {"mean": group_mean, "std": group_std, "leave_one_out": leave_one_out}
+BASELINES: dict[str, Baseline] = {
+    "mean": group_mean,
+    "std": group_std,
+    "z_score": z_score,
+    "leave_one_out": leave_one_out,
+}
+
+
+def per_response(baseline: Baseline) -> Credit:
+    """Credit that every view and token of a response shares."""
+    return lambda outcome, views: baseline(outcome.reward_B, outcome.rollouts.group_B)[:, None, None]
+
+
+def success_between(reward_B: Tensor, group_B: Tensor, low: float, high: float) -> Tensor:
+    """Rows ``[B]`` whose group's mean reward lies in [low, high] (TraceRL, arXiv 2509.06949: success of 0.2 to 0.8)."""
+    mean_B = _mean(reward_B, group_B)
+    return (mean_B >= low) & (mean_B <= high)
 
 
 def mixed_groups(reward_B: Tensor, group_B: Tensor) -> Tensor:

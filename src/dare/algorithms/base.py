@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from dare.algorithms.advantage import Baseline
+from dare.algorithms.advantage import Credit
 from dare.algorithms.aggregate import Aggregate, unit_mean
 from dare.algorithms.kl import KL
 from dare.algorithms.losses import Clips, PolicyLoss, bounded_exp
@@ -15,15 +15,15 @@ from dare.batch import Batch
 from dare.diffusion.noise import key
 from dare.diffusion.views import ViewSampler
 from dare.meter import Meter
-from dare.types import Rollouts, Views
+from dare.types import Outcome, Views
 
-ViewRule = Callable[[Rollouts, int], Views]
-"""(rollouts, number of the inner update) -> views."""
+ViewRule = Callable[[Outcome, int], Views]
+"""(graded rollouts, number of the inner update) -> views."""
 
 
 def drawn(sampler: ViewSampler) -> ViewRule:
     """Views of the final text, with fresh noise for every inner update."""
-    return lambda rollouts, inner: sampler(rollouts.seqs, key(rollouts.key_B, "views", inner))
+    return lambda outcome, inner: sampler(outcome.rollouts.seqs, key(outcome.rollouts.key_B, "views", inner))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,16 +31,18 @@ class Algorithm:
     """What makes one RL algorithm differ from another; the trainer and the engine know nothing else about it.
 
     ``norm`` divides log ratios and divergences (None: by one); ``clips`` tells which units the loss has clipped (a
-    metric); ``behaviour`` False: the loss reads the score itself, no ratio.
+    metric); ``behaviour`` False: the loss reads the score itself, no ratio. ``kl_to_behaviour`` measures the divergence
+    in the loss from the policy that made the rollouts instead of the starting one.
     """
 
     views: ViewRule
-    advantage: Baseline
+    credit: Credit
     loss: PolicyLoss
     clips: Clips
     kl: KL
     kl_coef: float = 0.0
     kl_in_reward: bool = False
+    kl_to_behaviour: bool = False
     unit: Unit = TOKEN
     norm: Norm | None = None
     aggregate: Aggregate = unit_mean
@@ -48,8 +50,8 @@ class Algorithm:
 
     @property
     def kl_in_loss(self) -> bool:
-        """Whether the loss compares the policy with the reference."""
-        return self.kl_coef > 0 and not self.kl_in_reward
+        """Whether the loss compares the policy with the starting one."""
+        return self.kl_coef > 0 and not self.kl_in_reward and not self.kl_to_behaviour
 
     def units(self, batch: Batch) -> float:
         """Units of the batch that the summed loss is divided by."""
@@ -72,9 +74,8 @@ class Algorithm:
         advantage = unit.credit(batch.advantage_BKT).to(score.dtype)
         log_ratio = (score - old) / norm if self.behaviour else score
         loss = self.loss(log_ratio, advantage)
-        if self.kl_in_loss:
-            assert batch.reference_BKT is not None, "the trainer scores the reference"
-            kl = self.kl(score - unit.reduce(batch.reference_BKT, batch.views)) / norm
+        if (anchor := self._anchor(batch, old)) is not None:
+            kl = self.kl(score - anchor) / norm
             loss = loss + self.kl_coef * kl
             meter.add("kl", kl, counted)
         meter.add("loss", loss, counted)
@@ -83,4 +84,23 @@ class Algorithm:
             meter.add("clip_fraction", self.clips(log_ratio, advantage), counted)
         weight, _ = self.aggregate(unit.weight(batch), batch)
         # where, not *: an uncounted unit must not turn 0 * inf into NaN
-        return torch.where(counted, weight.to(loss.dtype) * loss, 0.0).sum(), meter
+        total = torch.where(counted, weight.to(loss.dtype) * loss, 0.0).sum()
+        return total - _imitated(logp_BKT, batch.views, meter), meter
+
+    def _anchor(self, batch: Batch, old: Tensor) -> Tensor | None:
+        """Scores of the policy that the loss keeps close to."""
+        if self.kl_coef > 0 and self.kl_to_behaviour:
+            return old
+        if not self.kl_in_loss:
+            return None
+        assert batch.reference_BKT is not None, "the trainer scores the reference"
+        return self.unit.reduce(batch.reference_BKT, batch.views)
+
+
+def _imitated(logp_BKT: Tensor, views: Views, meter: Meter) -> Tensor | float:
+    """Weighted log-likelihood of the tokens to imitate, summed."""
+    if views.imitation_BKT is None:
+        return 0.0
+    weight_BKT = views.imitation_BKT.to(logp_BKT.dtype)
+    meter.add_ratio("imitation", -float((weight_BKT * logp_BKT.detach()).sum()), float(weight_BKT.sum()))
+    return (weight_BKT * logp_BKT).sum()

@@ -1,20 +1,17 @@
 """CJ-GRPO: tokens scored in the very states in which they were decided (arXiv 2509.23924)."""
 
-from typing import ClassVar, Literal
+from typing import Literal
 
 from pydantic import Field, PositiveInt
 
 from dare.algorithms.base import Algorithm
-from dare.algorithms.config import AggregateName, ClippedConfig
-from dare.algorithms.units import VIEW_TOKEN
-from dare.diffusion.trajectory import trajectory
+from dare.algorithms.config import AggregateName
+from dare.algorithms.steps import StepsConfig
 from dare.models.base import ModelSpec
 
 
-class CJGRPO(ClippedConfig):
+class CJGRPO(StepsConfig):
     """Equation 11 of the paper: the mean over a transition's tokens, a response's transitions, the responses."""
-
-    records: ClassVar[Literal["text", "steps"]] = "steps"
 
     name: Literal["cj_grpo"] = "cj_grpo"
     group_size: PositiveInt = 6
@@ -26,6 +23,4 @@ class CJGRPO(ClippedConfig):
 
     def build(self, spec: ModelSpec) -> Algorithm:
         """Compose the algorithm."""
-        return self.compose(
-            views=lambda rollouts, inner: trajectory(rollouts, block_size=spec.block_size), unit=VIEW_TOKEN
-        )
+        return self.compose(views=self.transitions(spec), **self.units(spec))

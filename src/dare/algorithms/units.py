@@ -1,9 +1,10 @@
-"""What a ratio is taken over: a token, a token of one view, a view, a whole response."""
+"""What a ratio is taken over: a token, a token of one view, a view, a step, a block, a whole response."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from dare.batch import Batch
@@ -70,6 +71,14 @@ VIEW = Unit(
 )
 """One estimate of the response's log-likelihood per view."""
 
+STEP = Unit(
+    reduce=lambda logp_BKT, views: (logp_BKT * views.weight_BKT.to(logp_BKT.dtype)).sum(-1),
+    counted=lambda batch: _scored_and_counted(batch).any(-1),
+    credit=lambda advantage_BKT: advantage_BKT[..., 0],
+    weight=_ones_like(lambda batch: _scored_and_counted(batch).any(-1)),
+)
+"""One score per view: the tokens that a step decided at once."""
+
 SEQUENCE = Unit(
     reduce=lambda logp_BKT, views: token_sum(logp_BKT, views).sum(-1, keepdim=True),
     counted=_rows,
@@ -77,6 +86,24 @@ SEQUENCE = Unit(
     weight=_ones_like(_rows),
 )
 """One estimate per response: the mean over its views."""
+
+
+def block_unit(block_size: int) -> Unit:
+    """One score per block of ``block_size`` positions, counted from the first prompt token: all that was decided in
+    it. An advantage is one per response.
+    """
+
+    def reduce(logp_BKT: Tensor, views: Views) -> Tensor:
+        return _by_block(token_sum(logp_BKT, views), block_size)
+
+    def counted(batch: Batch) -> Tensor:
+        return _by_block(_scored_and_counted(batch).any(1).double(), block_size) > 0
+
+    return Unit(reduce, counted, lambda advantage_BKT: advantage_BKT[:, 0, :1], _ones_like(counted))
+
+
+def _by_block(value_BT: Tensor, block_size: int) -> Tensor:
+    return F.pad(value_BT, (0, -value_BT.shape[1] % block_size)).unflatten(1, (-1, block_size)).sum(-1)
 
 
 def canvas_length(score: Tensor, batch: Batch) -> Tensor:

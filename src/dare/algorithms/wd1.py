@@ -7,7 +7,7 @@ import torch
 from pydantic import Field, PositiveInt
 from torch import Tensor
 
-from dare.algorithms.advantage import group_mean
+from dare.algorithms.advantage import group_mean, per_response
 from dare.algorithms.aggregate import row_sum
 from dare.algorithms.base import Algorithm, drawn
 from dare.algorithms.config import AlgorithmConfig
@@ -31,7 +31,7 @@ class WD1(AlgorithmConfig):
         """Compose the algorithm."""
         return self.compose(
             views=drawn(partial(fully_masked, prompt_rate=self.prompt_rate)),
-            advantage=partial(pull_and_push, spread=self.spread),
+            credit=per_response(partial(pull_and_push, spread=self.spread)),
             loss=reinforce,
             behaviour=False,
             aggregate=row_sum,

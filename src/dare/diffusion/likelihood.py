@@ -38,6 +38,8 @@ def score_view(model: "DiffusionLM", seqs: Sequences, views: Views, view: int) -
     logits_MV = model.head(hidden_NTD[scored_NT])
     # half-precision logits lose the digits a ratio of probabilities needs
     logits_MV = logits_MV.to(torch.promote_types(logits_MV.dtype, torch.float32))
+    if views.temperature != 1:
+        logits_MV = logits_MV / views.temperature
     logp_M = torch.log_softmax(logits_MV, -1).gather(-1, ids_NT[scored_NT][:, None])[:, 0]
     return _scatter(logp_M, scored_BT), logits_MV
 

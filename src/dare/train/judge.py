@@ -10,14 +10,16 @@ from dare.models.chat import response_texts
 from dare.models.tokenizer import PreTrainedTokenizerBase
 from dare.rewards.grade import Grade, grade
 from dare.train.config import RLConfig
-from dare.types import Rollouts
+from dare.types import Outcome, Rollouts
 
 
 class Judge:
     """Grades answers to the prompts of one step."""
 
-    def __init__(self, config: RLConfig, tokenizer: PreTrainedTokenizerBase, rows: Sequence[Item]):
-        self.config, self.tokenizer = config, tokenizer
+    def __init__(
+        self, config: RLConfig, tokenizer: PreTrainedTokenizerBase, eos_ids: Sequence[int], rows: Sequence[Item]
+    ):
+        self.config, self.tokenizer, self.eos_ids = config, tokenizer, eos_ids
         self.examples = [item.example for item in rows]
 
     def grade(self, rollouts: Rollouts) -> tuple[list[str], list[Grade]]:
@@ -25,13 +27,17 @@ class Judge:
         texts = response_texts(self.tokenizer, rollouts)
         return texts, grade(texts, self.examples, self.config.task.rewards)
 
-    def totals(self, rollouts: Rollouts, grades: Sequence[Grade]) -> Tensor:
-        """Return what the policy is trained on, ``[B]``: grades, less the penalty for answers near the end of the
-        canvas (DAPO, arXiv 2503.14476, equation 13).
-        """
-        device, buffer = rollouts.group_B.device, self.config.algorithm.overlong_buffer
-        reward_B = torch.tensor([one.total for one in grades], dtype=torch.float64, device=device)
-        if not buffer:
-            return reward_B
-        free_B = rollouts.seqs.response_BT.sum(1) - buffer
-        return reward_B - ((rollouts.length_B - free_B) / buffer).clamp(0, 1)
+    def outcome(self, rollouts: Rollouts, grades: Sequence[Grade], progress: float) -> Outcome:
+        """Return what the policy is trained on: the grades, less what truncated and over-long answers lose."""
+        return Outcome(rollouts, self._rewards(rollouts, grades), progress)
+
+    def _rewards(self, rollouts: Rollouts, grades: Sequence[Grade]) -> Tensor:
+        settings, room_B = self.config.algorithm, rollouts.seqs.response_BT.sum(1)
+        reward_B = torch.tensor([one.total for one in grades], dtype=torch.float64, device=room_B.device)
+        if settings.truncated_is_wrong:
+            reward_B = torch.where(rollouts.seqs.has_any(self.eos_ids), reward_B, 0.0)
+        if settings.overlong_buffer:
+            # DAPO, arXiv 2503.14476, equation 13
+            over_B = rollouts.length_B - (room_B - settings.overlong_buffer)
+            reward_B = reward_B - (over_B / settings.overlong_buffer).clamp(0, 1)
+        return reward_B

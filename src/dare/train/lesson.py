@@ -1,46 +1,43 @@
 """From graded rollouts to the batches that a step's updates learn from."""
 
 import math
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
-from dare.algorithms.advantage import mixed_groups
+from dare.algorithms.advantage import mixed_groups, success_between
 from dare.algorithms.base import Algorithm
 from dare.algorithms.config import AlgorithmConfig
 from dare.batch import Batch
 from dare.engines.base import Engine
 from dare.meter import Meter
-from dare.types import Rollouts, Views
+from dare.types import Outcome, Rollouts, Views
 
 
 def lessons(
-    settings: AlgorithmConfig,
-    algorithm: Algorithm,
-    engine: Engine,
-    rollouts: Rollouts,
-    reward_B: Tensor,
-    apart_B: Tensor,
-    meter: Meter,
+    settings: AlgorithmConfig, algorithm: Algorithm, engine: Engine, outcome: Outcome, apart_B: Tensor, meter: Meter
 ) -> list[Batch]:
     """Assign credit and draw the views of every inner update, all under the policy that made the rollouts.
 
     ``apart_B`` the largest log ratio between trainer and decoder measured in each row.
     """
-    views = algorithm.views(rollouts, 0)
+    drawn = [algorithm.views(outcome, inner) for inner in range(settings.updates)]
     if algorithm.kl_in_reward and algorithm.kl_coef:
-        reward_B = reward_B - algorithm.kl_coef * _divergence(algorithm, engine, rollouts, views, meter)
-    advantage_B = algorithm.advantage(reward_B, rollouts.group_B)
-    meter.add("advantage", advantage_B)
-    meter.add("advantage/squared", advantage_B.square())
-    keep_B = _kept(settings, rollouts, reward_B, apart_B)
+        divergence_B = _divergence(algorithm, engine, outcome.rollouts, drawn[0], meter)
+        outcome = replace(outcome, reward_B=outcome.reward_B - algorithm.kl_coef * divergence_B)
+    advantage_BKT = algorithm.credit(outcome, drawn[0])
+    meter.add("advantage", advantage_BKT)
+    meter.add("advantage/squared", advantage_BKT.square())
+    keep_B = _kept(settings, outcome, apart_B)
     meter.add("rows/left_out", (~keep_B).double())
     if not bool(keep_B.any()):
         return []
-    kept, advantage_BKT = rollouts.select(keep_B), advantage_B[keep_B, None, None]
-    later = [algorithm.views(kept, inner) for inner in range(1, settings.updates)]
-    drawn = [views.select(keep_B), *later]
-    return [_lesson(algorithm, engine, kept, advantage_BKT, views, inner) for inner, views in enumerate(drawn)]
+    kept, advantage_BKT = outcome.rollouts.select(keep_B), advantage_BKT[keep_B]
+    return [
+        _lesson(algorithm, engine, kept, advantage_BKT, views.select(keep_B), inner)
+        for inner, views in enumerate(drawn)
+    ]
 
 
 def _lesson(
@@ -70,10 +67,12 @@ def _divergence(algorithm: Algorithm, engine: Engine, rollouts: Rollouts, views:
     return kl.flatten(1).sum(1).double()
 
 
-def _kept(settings: AlgorithmConfig, rollouts: Rollouts, reward_B: Tensor, apart_B: Tensor) -> Tensor:
-    keep_B = torch.ones_like(apart_B, dtype=torch.bool)
+def _kept(settings: AlgorithmConfig, outcome: Outcome, apart_B: Tensor) -> Tensor:
+    keep_B, group_B = torch.ones_like(apart_B, dtype=torch.bool), outcome.rollouts.group_B
     if settings.drop_zero_variance:
-        keep_B &= mixed_groups(reward_B, rollouts.group_B)
+        keep_B &= mixed_groups(outcome.reward_B, group_B)
+    if settings.success_range is not None:
+        keep_B &= success_between(outcome.reward_B, group_B, *settings.success_range)
     if settings.mismatch_cap is not None:
         keep_B &= apart_B <= math.log(settings.mismatch_cap)
     return keep_B

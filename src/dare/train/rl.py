@@ -30,7 +30,7 @@ def train_rl(config: RLConfig) -> Path:
         for step, prompts in run.batches():
             watch, meter, lr = Stopwatch(), Meter(), run.engine.lr()
             rows = [item for item in prompts for _ in range(settings.group_size)]
-            judge = Judge(config, run.tokenizer, rows)
+            judge = Judge(config, run.tokenizer, run.engine.spec.eos_ids, rows)
             with watch("rollout"):
                 rollouts = roll_out(config, run, rows, step, log.watch(len(rows)))
             with watch("reward"):
@@ -38,8 +38,8 @@ def train_rl(config: RLConfig) -> Path:
             keep_rollouts(run, step, rollouts, rows, texts, grades)
             with watch("score"):
                 apart_B = replay_one_step(run.engine, rollouts, meter)
-                reward_B = judge.totals(rollouts, grades)
-                batches = lessons(settings, algorithm, run.engine, rollouts, reward_B, apart_B, meter)
+                outcome = judge.outcome(rollouts, grades, (step - 1) / config.train.steps)
+                batches = lessons(settings, algorithm, run.engine, outcome, apart_B, meter)
             with watch("update"):
                 for batch in batches:
                     meter.update(run.engine.update(batch, algorithm))
@@ -53,5 +53,5 @@ def roll_out(config: RLConfig, run: Run, rows: list[Item], step: int, watch: Wat
     index_B = torch.tensor([item.index for item in rows])
     sample_B = torch.arange(len(rows)) % config.algorithm.group_size
     group_B = torch.arange(len(rows)) // config.algorithm.group_size
-    key_B = key(config.train.seed, "rl", step, index_B, sample_B)
+    key_B = config.algorithm.noise_keys(key(config.train.seed, "rl", step, index_B), sample_B)
     return run.engine.rollout([item.prompt_ids for item in rows], config.decoding, key_B, group_B, watch)
