@@ -8,11 +8,14 @@ from test_golden_objectives import _batch, _cases, _close, _mean_and_gradient
 
 from dare.algorithms.bgpo import BGPO, lower_bound
 from dare.algorithms.cj_grpo import CJGRPO
+from dare.algorithms.ebpo import EBPO
 from dare.algorithms.espo import ESPO
+from dare.algorithms.justgrpo import JustGRPO
 from dare.algorithms.wd1 import WD1, pull_and_push
+from dare.batch import Batch
 from dare.diffusion.trajectory import trajectory
 from dare.types import Sequences
-from rows import text_rollouts
+from rows import outcome, text_rollouts
 from toy import toy_model
 
 SPEC = toy_model().spec
@@ -128,6 +131,56 @@ def test_cj_grpo_ragged_follows_equation_11():
     assert float(_mean_and_gradient(CJGRPO(kl_coef=0).build(SPEC), logp_BKT, batch)[0]) == pytest.approx(
         total, rel=1e-12
     )
+
+
+def test_ebpo(shared):
+    spec, compared = toy_model(attention="block_causal", block_size=3).spec, 0
+    for case, settings, given, _, release in _cases(shared, "ebpo"):
+        count, kl = settings["N"], settings["kl"]
+        share_K = given.get("timestep_weights", torch.full((count,), 1 / count, dtype=torch.float64))
+        weight_BKT = given["weight"] * given["mask"] * share_K[:, None]
+        old_BKT, reference_BKT = (_as_score(given[name], weight_BKT) for name in ("old_elbo", "ref_elbo"))
+        batch = _batch(weight_BKT, given["response_mask"], old_BKT, reference_BKT, given["advantages"])
+        clip = {"clip_low": settings["clip_low"], "clip_high": settings["clip_high"]}
+        algorithm = EBPO(kl_coef=settings["beta"], **({"kl": kl} if kl else {}), **clip).build(spec)
+        mean, grad_BKT, metrics = _mean_and_gradient(algorithm, given["logps"], batch)
+        assert _close(mean, release["loss"]) and _close(grad_BKT, release["grad_logps"]), case
+        assert _close(metrics["clip_fraction"], release["clipfrac"]), case
+        compared += 1
+    assert compared >= 4
+
+
+def test_justgrpo(shared):
+    compared = 0
+    for case, settings, given, authors, _ in _cases(shared, "justgrpo"):
+        if "loss" not in authors:
+            continue  # the release divides and masks in other ways
+        rows, length = given["logps"].shape
+        prompt = given["generated_ids"].shape[1] - length
+        response_BT = (torch.arange(prompt + length) >= prompt).expand(rows, -1)
+        seqs = Sequences(given["generated_ids"], response_BT, torch.full((rows,), prompt + length))
+        algorithm = JustGRPO(temperature=settings["temperature"]).build(SPEC)
+        views = algorithm.views(outcome(text_rollouts(seqs)), 0)
+        mask_id = int(authors["ar_states"].max())
+        for view, states_BT in enumerate(authors["ar_states"]):
+            assert torch.equal(torch.where(views.masked_BKT[:, view], mask_id, seqs.ids_BT), states_BT), case
+        logp_BKT = torch.zeros(views.weight_BKT.shape, dtype=torch.float64)
+        logp_BKT[views.scored_BKT] = given["logps"].T.flatten()[_order(views.scored_BKT, rows, length)]
+        batch = Batch(seqs, views, response_BT, advantage_BKT=given["advantages"][:, None, None])
+        mean, grad_BKT, _ = _mean_and_gradient(algorithm, logp_BKT, batch)
+        # the authors add 1e-5 to the number of samples with an advantage
+        taught = int((given["advantages"] != 0).sum())
+        scale = settings["gain"] * taught / (float(given["valid_samples"]) + 1e-5)
+        assert _close(mean * scale, authors["loss"]), case
+        assert _close(grad_BKT.sum(1)[:, prompt:] * scale, authors["grad_logps"]), case
+        compared += 1
+    assert compared >= 2
+
+
+def _order(scored_BKT, rows, length):
+    """Where each scored place, in row, view, column order, lies in a [length, rows] table."""
+    row_M, view_M, _ = scored_BKT.nonzero(as_tuple=True)
+    return view_M * rows + row_M
 
 
 def _as_score(elbo_B, weight_BKT):

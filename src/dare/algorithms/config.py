@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
-from pydantic import Field, PositiveInt
+from pydantic import Field, PositiveInt, model_validator
 from torch import Tensor
 
 from dare.algorithms.advantage import BASELINES, per_response
@@ -13,11 +13,12 @@ from dare.algorithms.base import Algorithm
 from dare.algorithms.kl import KLS
 from dare.algorithms.losses import clipped, is_clipped, never
 from dare.config import Config
+from dare.decoding.config import DecodingConfig
 from dare.diffusion.noise import key
 from dare.models.base import ModelSpec
 
 BaselineName = Literal["mean", "std", "z_score", "leave_one_out"]
-Records = Literal["text", "steps"]
+Records = Literal["text", "steps", "predictions"]
 KLName = Literal["k1", "k2", "k3"]
 AggregateName = Literal["unit_mean", "row_mean", "row_sum", "canvas_mean"]
 
@@ -41,7 +42,9 @@ class AlgorithmConfig(Config):
     """
 
     records: ClassVar[Records] = "text"
-    """What it reads of a rollout: the final text, or the steps that led to it."""
+    """What it reads of a rollout: the final text, the steps that led to it, or what each step made of the whole text."""
+    fixed: ClassVar[frozenset[str]] = frozenset()
+    """Shared settings that have no place in it: they cannot be changed."""
     refuses: ClassVar[Mapping[str, str]] = {}
     """Kinds of attention ("full", "block_causal") it is not defined for, and why."""
 
@@ -60,10 +63,23 @@ class AlgorithmConfig(Config):
     overlong_buffer: int = Field(0, ge=0)
     mismatch_cap: float | None = Field(None, gt=1)
 
+    @model_validator(mode="after")
+    def _leaves_alone(self) -> Self:
+        for name in sorted(self.fixed):
+            if getattr(self, name) != type(self).model_fields[name].default:
+                raise ValueError(f"{name}={getattr(self, name)} has no effect in {self.name}; remove it")
+        return self
+
     @property
     def needs_reference(self) -> bool:
         """Whether the starting model is kept beside the policy."""
         return self.kl_coef > 0 and self.kl_to == "start"
+
+    def conflict(self, decoding: DecodingConfig) -> str | None:
+        """Why this way of decoding does not suit the algorithm, and the fix; None where it does."""
+        if self.records == "steps" and decoding.rewrites:
+            return "it replays each token's only decision; remask and edit_threshold take decisions back, remove them"
+        return None
 
     def noise_keys(self, prompt_B: Tensor, sample_B: Tensor) -> Tensor:
         """Key of the noise that decodes each response, from its prompt's key and its number in the group."""

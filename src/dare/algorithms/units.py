@@ -1,7 +1,7 @@
 """What a ratio is taken over: a token, a token of one view, a view, a step, a block, a whole response."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as F
@@ -37,10 +37,9 @@ def _ones_like(counted: Callable[[Batch], Tensor]) -> Callable[[Batch], Tensor]:
     return lambda batch: counted(batch).to(batch.views.weight_BKT.dtype)
 
 
-def _given_weight(batch: Batch) -> Tensor:
-    given_BKT = batch.views.loss_weight_BKT
-    ones_BKT = _scored_and_counted(batch).to(batch.views.weight_BKT.dtype)
-    return ones_BKT if given_BKT is None else ones_BKT * given_BKT
+def _weighted(counted_BKT: Tensor, views: Views) -> Tensor:
+    ones_BKT = counted_BKT.to(views.weight_BKT.dtype)
+    return ones_BKT if views.loss_weight_BKT is None else ones_BKT * views.loss_weight_BKT
 
 
 def _rows(batch: Batch) -> Tensor:
@@ -59,9 +58,16 @@ VIEW_TOKEN = Unit(
     reduce=lambda logp_BKT, views: logp_BKT * views.weight_BKT.to(logp_BKT.dtype),
     counted=_scored_and_counted,
     credit=lambda advantage_BKT: advantage_BKT,
-    weight=_given_weight,
+    weight=lambda batch: _weighted(_scored_and_counted(batch), batch.views),
 )
 """Every scored token of every view by itself; views may weigh them (``loss_weight_BKT``)."""
+
+CHOSEN_TOKEN = replace(
+    VIEW_TOKEN,
+    counted=lambda batch: batch.views.scored_BKT,
+    weight=lambda batch: _weighted(batch.views.scored_BKT, batch.views),
+)
+"""As VIEW_TOKEN, where the views alone say which tokens count: theirs is not the final text."""
 
 VIEW = Unit(
     reduce=lambda logp_BKT, views: logp_BKT.shape[1] * (logp_BKT * views.weight_BKT.to(logp_BKT.dtype)).sum(-1),

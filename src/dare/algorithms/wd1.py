@@ -1,7 +1,7 @@
 """wd1: a weighted log-likelihood instead of a ratio (arXiv 2507.08838)."""
 
 from functools import partial
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from pydantic import Field, PositiveInt
@@ -20,6 +20,8 @@ class WD1(AlgorithmConfig):
     """Equation 8 of the paper: answers are drawn towards by softmax(A / ``spread``), pushed away by softmax(-A /
     ``spread``), without a behaviour policy. ``prompt_rate`` as in d1.
     """
+
+    fixed: ClassVar[frozenset[str]] = frozenset({"baseline", "aggregate"})
 
     name: Literal["wd1"] = "wd1"
     group_size: PositiveInt = 6

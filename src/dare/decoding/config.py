@@ -135,6 +135,22 @@ class DecodingConfig(Config):
         return self.edit_threshold is not None
 
     @property
+    def left_to_right(self) -> bool:
+        """Whether tokens are decided in reading order, one at a time."""
+        one_each = self.steps in (None, self.max_new_tokens) and self.schedule != "ascending"
+        return self.rule == "left_to_right" and one_each and not self.rewrites
+
+    @property
+    def fixed_passes(self) -> int | None:
+        """Passes of every row decided by steps alone, in any order of blocks; None where its text decides too."""
+        steps, size = self.steps or self.max_new_tokens, min(self.block_size or self.max_new_tokens, self.max_new_tokens)
+        shared_out = self.max_new_tokens % size == 0 and steps * size % self.max_new_tokens == 0
+        bounded = any(bound is not None for bound in (self.threshold, self.factor, self.entropy_bound))
+        if bounded or self.edits or self.stop_at_eos or self.schedule != "even":
+            return None
+        return steps if shared_out and steps <= self.max_new_tokens else None
+
+    @property
     def rewrites(self) -> bool:
         """Whether a position may be decided more than once."""
         return self.remask != "none" or self.edits

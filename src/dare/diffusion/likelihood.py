@@ -9,18 +9,21 @@ from torch import Tensor
 from dare.types import Sequences, Views
 
 if TYPE_CHECKING:
-    from dare.models.base import DiffusionLM
+    from dare.models.base import Scorer
 
 
 @dataclass(frozen=True)
 class Scores:
-    """``logp_BKT`` of the true token, ``entropy_BKT`` (nats) of its distribution; zero where a view does not score."""
+    """``logp_BKT`` of the true token, ``entropy_BKT`` (nats) of its distribution; zero where a view does not score.
+
+    A value model's values stand in the place of log-probabilities.
+    """
 
     logp_BKT: Tensor
     entropy_BKT: Tensor
 
 
-def score_view(model: "DiffusionLM", seqs: Sequences, views: Views, view: int) -> tuple[Tensor, Tensor]:
+def score_view(model: "Scorer", seqs: Sequences, views: Views, view: int) -> tuple[Tensor, Tensor]:
     """Return ``logp_BT`` and ``logits_MV`` of one view; only rows that score anything are read, and only their scored
     positions meet the vocabulary.
 
@@ -35,17 +38,21 @@ def score_view(model: "DiffusionLM", seqs: Sequences, views: Views, view: int) -
     noised_NT = torch.where(views.masked_BKT[row_N, view], model.spec.mask_id, ids_NT)
     clean_NT = ids_NT if model.spec.attention == "block_causal" else None
     hidden_NTD = model.hidden(noised_NT, seqs.lengths_B[row_N], clean_NT=clean_NT)
-    logits_MV = model.head(hidden_NTD[scored_NT])
-    # half-precision logits lose the digits a ratio of probabilities needs
-    logits_MV = logits_MV.to(torch.promote_types(logits_MV.dtype, torch.float32))
-    if views.temperature != 1:
-        logits_MV = logits_MV / views.temperature
-    logp_M = torch.log_softmax(logits_MV, -1).gather(-1, ids_NT[scored_NT][:, None])[:, 0]
+    logp_M, logits_MV = model.read(hidden_NTD[scored_NT], ids_NT[scored_NT], views.temperature)
     return _scatter(logp_M, scored_BT), logits_MV
 
 
+def token_logp(logits_MV: Tensor, ids_M: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+    """Return the log-probability ``[M]`` of each token and the logits it comes from, in float32 or wider."""
+    # half-precision logits lose the digits a ratio of probabilities needs
+    logits_MV = logits_MV.to(torch.promote_types(logits_MV.dtype, torch.float32))
+    if temperature != 1:
+        logits_MV = logits_MV / temperature
+    return torch.log_softmax(logits_MV, -1).gather(-1, ids_M[:, None])[:, 0], logits_MV
+
+
 @torch.no_grad()
-def score_views(model: "DiffusionLM", seqs: Sequences, views: Views) -> Scores:
+def score_views(model: "Scorer", seqs: Sequences, views: Views) -> Scores:
     """Score every view without a graph."""
     logps, entropies = [], []
     for view in range(views.masked_BKT.shape[1]):

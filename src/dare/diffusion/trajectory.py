@@ -48,6 +48,16 @@ def trajectory(rollouts: Rollouts, *, block_size: int | None = None, shrink: int
     return replace(_views(masked_BKT, scored_BKT), loss_weight_BKT=weight_BKT)
 
 
+def left_to_right(rollouts: Rollouts, *, block_size: int | None = None) -> Views:
+    """One view per response position, which sees what precedes it: the exact likelihood of left-to-right decoding.
+
+    For block-causal models a view takes the same position of every block at once.
+    """
+    column_T = torch.arange(rollouts.seqs.ids_BT.shape[1], device=rollouts.seqs.ids_BT.device)
+    ordered = replace(rollouts, unmask_step_BT=torch.where(rollouts.seqs.response_BT, column_T, -1))
+    return trajectory(ordered, block_size=block_size)
+
+
 def _rank(step_BT: Tensor, block_BT: Tensor) -> Tensor:
     """Number of distinct smaller steps in the same block."""
     place_BT = block_BT.long() * 2 * _NEVER + step_BT

@@ -5,6 +5,7 @@ log-probabilities an estimate of the evidence lower bound, or a surrogate of it 
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -61,9 +62,20 @@ def coupled(seqs: Sequences, key_B: Tensor, *, low: float = 0.2, high: float = 0
     return stack_views(views)
 
 
+def spread_rate(seqs: Sequences, key_B: Tensor, *, levels: int, number: int, count: int) -> Views:
+    """View ``number`` of ``count`` whose rates go from a random one to 1 in even steps, each a whole number of
+    ``levels``-ths; weight 1 (UniGRPO, arXiv 2505.15809, section 3.3).
+    """
+    first_B1 = (uniform(key(key_B, "rate"), 1) * levels).floor()
+    level_B1 = (first_B1 + number / max(1, count - 1) * (levels - first_B1)).floor()
+    views = _bernoulli(seqs, key(key_B, number), (level_B1 / levels).expand(seqs.ids_BT.shape))
+    return replace(views, weight_BKT=views.masked_BKT.double())
+
+
 def _bernoulli(seqs: Sequences, key_B: Tensor, rate_BT: Tensor) -> Views:
     masked_BT = seqs.response_BT & (uniform(key(key_B, "mask"), seqs.ids_BT.shape[1]) < rate_BT)
-    return stack_views([(masked_BT, masked_BT / rate_BT, rate_BT)])
+    weight_BT = torch.where(masked_BT, 1 / rate_BT, 0.0)
+    return stack_views([(masked_BT, weight_BT, rate_BT)])
 
 
 def stack_views(views: list[tuple[Tensor, Tensor, Tensor]]) -> Views:

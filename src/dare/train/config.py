@@ -76,9 +76,6 @@ class RLConfig(RunConfig):
     def _explores(self) -> "RLConfig":
         if self.decoding.temperature == 0 and self.decoding.rule != "random":
             raise ValueError("decoding.temperature=0 makes every answer of a group the same; set it above 0")
-        if self.algorithm.records == "steps" and self.decoding.rewrites:
-            raise ValueError(
-                f"{self.algorithm.name} replays each token's only decision; remask and edit_threshold take decisions "
-                "back, remove them"
-            )
+        if reason := self.algorithm.conflict(self.decoding):
+            raise ValueError(f"algorithm {self.algorithm.name} with this decoding: {reason}")
         return self
