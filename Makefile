@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: quickstart test lint bench-decode clean
+.PHONY: quickstart test test-learning lint bench-decode clean
 
 quickstart: $(READY)
 	$(BIN)/dare quickstart
@@ -13,6 +13,9 @@ test: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/pytest
+
+test-learning: $(READY)
+	$(BIN)/pytest tests/train/test_learning.py --seeds 3
 
 lint: $(READY)
 	$(BIN)/ruff check --fix .

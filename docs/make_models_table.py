@@ -2,10 +2,9 @@
 
 import importlib
 import sys
-from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
-START, END = "<!-- table: begin -->\n", "<!-- table: end -->\n"
+from page import ROOT, rewrite
+
 MODULES = ("test_family_goldens", "test_family_jobs", "test_llada_moe", "test_cache_rules")
 JOBS: dict[str, tuple[str, ...]] = {
     "load": ("test_save_and_load_keep_every_byte",),
@@ -59,12 +58,5 @@ def table() -> str:
     return "\n".join(lines) + "\n"
 
 
-def rewritten(page: str) -> str:
-    """Return the page with its table made anew."""
-    before, _, rest = page.partition(START)
-    return before + START + table() + END + rest.partition(END)[2]
-
-
 if __name__ == "__main__":
-    target = ROOT / "docs" / "models.md"
-    target.write_text(rewritten(target.read_text()))
+    rewrite("models.md", table())

@@ -1,12 +1,16 @@
+import importlib
 import sys
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).parents[1]
 
 
-def test_the_models_table_is_the_generated_one() -> None:
+@pytest.mark.parametrize("name", ["models", "algorithms"])
+def test_the_tables_are_the_generated_ones(name: str) -> None:
     sys.path.insert(0, str(ROOT / "docs"))
-    import make_models_table
-
-    page = (ROOT / "docs" / "models.md").read_text()
-    assert make_models_table.rewritten(page) == page
+    page = importlib.import_module("page")
+    table = importlib.import_module(f"make_{name}_table").table()
+    text = (ROOT / "docs" / f"{name}.md").read_text()
+    assert page.rewritten(text, table) == text

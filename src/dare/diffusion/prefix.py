@@ -5,7 +5,6 @@ from torch import Tensor
 
 from dare.diffusion.noise import key, uniform
 from dare.diffusion.views import stack_views
-from dare.models.base import ModelSpec
 from dare.types import Sequences, Views
 
 
@@ -14,8 +13,8 @@ def block_prefix(
     key_B: Tensor,
     *,
     counted_BT: Tensor,
-    spec: ModelSpec,
     block_size: int,
+    from_prompt: bool,
     rates: tuple[float, float],
     prompt_rate: float,
     count: int,
@@ -26,9 +25,9 @@ def block_prefix(
     token before it with probability ``prompt_rate``. Scored is what is masked up to the first EOS (``counted_BT``),
     with weight 1 / (number scored x ``count``): the weighted sum is a log-likelihood per token. ``rate_BKT`` is the
     share of the answer that a view scores. The blocks of a row are a random order of those its answer covers, begun
-    again when it is through.
+    again when it is through. Blocks are counted from the first response token, or ``from_prompt``'s first one.
     """
-    block_BT = _blocks(seqs, spec, block_size)
+    block_BT = _blocks(seqs, block_size, from_prompt)
     order_BN, covered_B = _order(block_BT, counted_BT, key(key_B, "order"))
     views = []
     for number in range(count):
@@ -47,12 +46,11 @@ def block_prefix(
     return stack_views(views)
 
 
-def _blocks(seqs: Sequences, spec: ModelSpec, block_size: int) -> Tensor:
-    """The block of each position: counted from the first prompt token, or from the response (full attention)."""
+def _blocks(seqs: Sequences, block_size: int, from_prompt: bool) -> Tensor:
+    """The block of each position."""
     position_T = torch.arange(seqs.ids_BT.shape[1], device=seqs.ids_BT.device)
     first_B1 = seqs.response_BT.long().argmax(1, keepdim=True)
-    origin_B1 = torch.zeros_like(first_B1) if spec.attention == "block_causal" else first_B1
-    return (position_T - origin_B1).div(block_size, rounding_mode="floor")
+    return (position_T - (0 if from_prompt else first_B1)).div(block_size, rounding_mode="floor")
 
 
 def _order(block_BT: Tensor, counted_BT: Tensor, key_B: Tensor) -> tuple[Tensor, Tensor]:
