@@ -52,6 +52,16 @@ def sft(layers: Layers = None) -> None:
 
 
 @app.command()
+def dpo(layers: Layers = None) -> None:
+    """Preference optimisation on pairs of answers."""
+    from dare.config import load_config
+    from dare.train.config import DPORunConfig
+    from dare.train.dpo import train_dpo
+
+    _done(train_dpo(load_config(DPORunConfig, layers or [])))
+
+
+@app.command()
 def rl(layers: Layers = None) -> None:
     """Reinforcement learning with any algorithm."""
     from dare.config import load_config
@@ -148,7 +158,31 @@ def convert(
 
 
 @app.command()
-def plan(verb: Annotated[str, typer.Argument(help="sft or rl.")], layers: Layers = None) -> None:
+def score(
+    model: Annotated[str, typer.Argument(help="Checkpoint folder, run folder or tiny:NAME.")],
+    layers: Layers = None,
+    prompt: Annotated[str | None, typer.Option(help="The user's turn.")] = None,
+    answer: Annotated[str | None, typer.Option(help="The answer to score; without both, a task's answers.")] = None,
+    estimator: Annotated[list[str] | None, typer.Option(help="May be repeated; all that apply, if none.")] = None,
+) -> None:
+    """Log-likelihood of answers, by one or several estimators."""
+    from dare.config import load_config
+    from dare.score import score as run
+    from dare.score_config import ScoreConfig
+
+    run(model, estimator or [], prompt, answer, load_config(ScoreConfig, layers or []))
+
+
+@app.command()
+def report(run: Annotated[Path, typer.Argument(help="Run folder; it may still be training.")]) -> None:
+    """Write a run's curves.png and report.html: results, alarms, learning curves, answers."""
+    from dare.evaluation.report import write_report
+
+    Console(stderr=True).print(f"report: {write_report(run, run.name)}", highlight=False)
+
+
+@app.command()
+def plan(verb: Annotated[str, typer.Argument(help="sft, dpo or rl.")], layers: Layers = None) -> None:
     """Check a run's settings, model and data, and print its sizes, before any compute."""
     from dare.plan import plan as run
 

@@ -37,6 +37,10 @@ class Meter:
         for name, total in other.totals.items():
             self._merge(name, total)
 
+    def under(self, part: str) -> "Meter":
+        """Return the same quantities named ``part/...``."""
+        return Meter({f"{part}/{name}": total for name, total in self.totals.items()})
+
     def mean(self) -> dict[str, float]:
         """Return every quantity's mean over all its entries."""
         return {name: total.total / total.count for name, total in self.totals.items() if total.count}

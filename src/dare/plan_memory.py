@@ -34,12 +34,11 @@ def activations(model: Transformer, rows: int, width: int, scored: int) -> Activ
 
 def kept_bytes(model: Transformer, width: int, rows: int = _ROWS) -> int:
     """Bytes that autograd keeps for a pass over ``rows`` rows, one of them padded; weights are not counted."""
-    kept = {weight.untyped_storage().data_ptr(): 0 for weight in model.parameters()}
+    kept = {_place(weight): 0 for weight in model.parameters()}
 
     def keep(tensor: Tensor) -> Tensor:
-        storage = tensor.untyped_storage()
-        kept.setdefault(storage.data_ptr(), storage.nbytes())
-        return tensor.detach()  # alive, so that no address is met twice
+        kept.setdefault(_place(tensor), tensor.untyped_storage().nbytes())
+        return tensor.detach()  # alive, so that no place is met twice
 
     device = next(model.parameters()).device
     ids_NT = torch.zeros(rows, width, dtype=torch.int64, device=device)
@@ -50,6 +49,11 @@ def kept_bytes(model: Transformer, width: int, rows: int = _ROWS) -> int:
         states = model.hidden(ids_NT, lengths_N, clean_NT=clean_NT)
     del states
     return sum(kept.values())
+
+
+def _place(tensor: Tensor) -> int:
+    """What tensors over the same memory share, also on the meta device, where every address is zero."""
+    return tensor.untyped_storage()._cdata
 
 
 def _extrapolate(values: list[int], place: float) -> float:

@@ -126,6 +126,10 @@ class Rollouts(Rows):
     (nats; temperature 1, whole vocabulary); ``group_B`` the prompt each row answers; ``key_B`` its noise key;
     ``forwards_B`` model forward passes spent on the row. ``states_BST``, only where tokens may be masked again or
     edited: the ids before each pass S, repeated at the end of shorter rows.
+
+    Only on request, since they take a row's memory S times: ``predictions_BST`` the ids before each pass with every
+    mask filled by what the pass proposed, ``confidence_BST`` the highest confidence each response token ever had, the
+    pass included. Behind a row's last pass stand its final text and its last confidence.
     """
 
     seqs: Sequences
@@ -136,6 +140,8 @@ class Rollouts(Rows):
     forwards_B: Tensor
     logp_BT: Tensor
     states_BST: Tensor | None = None
+    predictions_BST: Tensor | None = None
+    confidence_BST: Tensor | None = None
 
     @property
     def length_B(self) -> Tensor:
@@ -147,12 +153,16 @@ class Rollouts(Rows):
 class Outcome(Rows):
     """Graded rollouts: all that the views and the credit of an algorithm may depend on.
 
-    ``reward_B`` what the policy is trained on; ``progress`` the share of the run's steps already taken.
+    ``reward_B`` what the policy is trained on; ``progress`` the share of the run's steps already taken;
+    ``step_reward_BS`` the rewards of the predictions of every pass S, where they were recorded; ``value_BKT`` what a
+    value model expected at each scored token of the first update's views, where there is one.
     """
 
     rollouts: Rollouts
     reward_B: Tensor
     progress: float = 0.0
+    step_reward_BS: Tensor | None = None
+    value_BKT: Tensor | None = None
 
 
 def pack(

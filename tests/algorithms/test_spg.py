@@ -98,7 +98,14 @@ def test_block_prefix(kind):
 def test_the_size_of_the_masked_subset_is_uniform_and_the_prompt_noise_has_its_rate():
     seqs = repeat(pack([([0] * 8, [1] * 4)], SPEC.pad_id), 4000)
     views = block_prefix(
-        seqs, keys(4000), counted_BT=seqs.response_BT, spec=SPEC, block_size=4, rates=(0, 1), prompt_rate=0.15, count=1
+        seqs,
+        keys(4000),
+        counted_BT=seqs.response_BT,
+        block_size=4,
+        from_prompt=False,
+        rates=(0, 1),
+        prompt_rate=0.15,
+        count=1,
     )
     counts = torch.bincount((views.masked_BKT & seqs.response_BT[:, None]).sum(-1)[:, 0], minlength=5)
     assert counts[0] == 0 and (counts[1:] - 1000).abs().max() < 120

@@ -4,7 +4,7 @@ import torch.nn.functional as F
 
 from dare.decoding.config import DecodingConfig
 from dare.decoding.denoise import denoise
-from dare.diffusion.likelihood import score_view
+from dare.diffusion.likelihood import score_view, token_logp
 from rows import keys, one_view, pack
 from toy import toy_model
 
@@ -24,6 +24,9 @@ class CopyModel:
 
     def head(self, hidden_MD):
         return 50 * hidden_MD
+
+    def read(self, hidden_MD, ids_M, temperature):
+        return token_logp(self.head(hidden_MD), ids_M, temperature)
 
 
 def _loss_and_text(shift, attention):

@@ -11,6 +11,7 @@ from dare.algorithms.aggregate import Aggregate, unit_mean
 from dare.algorithms.kl import KL
 from dare.algorithms.losses import Clips, PolicyLoss, bounded_exp
 from dare.algorithms.units import TOKEN, Norm, Unit
+from dare.algorithms.value import Value
 from dare.batch import Batch
 from dare.diffusion.noise import key
 from dare.diffusion.views import ViewSampler
@@ -32,7 +33,8 @@ class Algorithm:
 
     ``norm`` divides log ratios and divergences (None: by one); ``clips`` tells which units the loss has clipped (a
     metric); ``behaviour`` False: the loss reads the score itself, no ratio. ``kl_to_behaviour`` measures the divergence
-    in the loss from the policy that made the rollouts instead of the starting one.
+    in the loss from the policy that made the rollouts instead of the starting one; ``kl_scale`` is the weight of a
+    unit's divergence relative to its loss (None: one). ``value`` what a value model learns, where one assigns credit.
     """
 
     views: ViewRule
@@ -45,6 +47,8 @@ class Algorithm:
     kl_to_behaviour: bool = False
     unit: Unit = TOKEN
     norm: Norm | None = None
+    kl_scale: Norm | None = None
+    value: Value | None = None
     aggregate: Aggregate = unit_mean
     behaviour: bool = True
 
@@ -58,8 +62,9 @@ class Algorithm:
         return float(self.aggregate(self.unit.weight(batch), batch)[1].sum())
 
     def needs_values(self, batch: Batch) -> bool:
-        """False where every ratio is one and nothing else is compared."""
-        return self.kl_in_loss or not self.behaviour or batch.old_BKT is not None
+        """False where every ratio is one and nothing else is compared or logged."""
+        compares = self.kl_in_loss or not self.behaviour or batch.old_BKT is not None
+        return compares or batch.views.imitation_BKT is not None
 
     def __call__(self, logp_BKT: Tensor, batch: Batch) -> tuple[Tensor, Meter]:
         """Return the summed loss of a micro-batch, differentiable in ``logp_BKT``, and its metrics.
@@ -76,8 +81,8 @@ class Algorithm:
         loss = self.loss(log_ratio, advantage)
         if (anchor := self._anchor(batch, old)) is not None:
             kl = self.kl(score - anchor) / norm
-            loss = loss + self.kl_coef * kl
             meter.add("kl", kl, counted)
+            loss = loss + self.kl_coef * (kl if self.kl_scale is None else kl * self.kl_scale(score, batch))
         meter.add("loss", loss, counted)
         if self.behaviour:
             meter.add("ratio", bounded_exp(log_ratio), counted)

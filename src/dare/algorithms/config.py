@@ -42,7 +42,7 @@ class AlgorithmConfig(Config):
     """
 
     records: ClassVar[Records] = "text"
-    """What it reads of a rollout: the final text, the steps that led to it, or what each step made of the whole text."""
+    """What it reads of a rollout: the final text, the steps that led to it, or what each made of the whole text."""
     fixed: ClassVar[frozenset[str]] = frozenset()
     """Shared settings that have no place in it: they cannot be changed."""
     refuses: ClassVar[Mapping[str, str]] = {}
@@ -74,6 +74,11 @@ class AlgorithmConfig(Config):
     def needs_reference(self) -> bool:
         """Whether the starting model is kept beside the policy."""
         return self.kl_coef > 0 and self.kl_to == "start"
+
+    @property
+    def critic_lr(self) -> float | None:
+        """Learning rate of the value model beside the policy; None: there is none."""
+        return None
 
     def conflict(self, decoding: DecodingConfig) -> str | None:
         """Why this way of decoding does not suit the algorithm, and the fix; None where it does."""

@@ -93,7 +93,7 @@ def step_advantage(reward_BS: Tensor, group_B: Tensor, *, floor: float = 1e-4) -
 
 
 def top_steps(advantage_BS: Tensor, count: int) -> Tensor:
-    """The ``count`` steps ``[K]`` of largest sum |A| over the batch, the largest first; all steps if there are fewer."""
+    """The ``count`` steps ``[K]`` of largest sum |A| over the batch, the largest first; all if there are fewer."""
     return advantage_BS.abs().sum(0).topk(min(count, advantage_BS.shape[1])).indices
 
 

@@ -13,10 +13,13 @@ from dare.algorithms.ebpo import EBPO
 from dare.algorithms.espo import ESPO
 from dare.algorithms.justgrpo import JustGRPO
 from dare.algorithms.mdpo import MDPO
+from dare.algorithms.ppo import PPO
 from dare.algorithms.spg import SPG
+from dare.algorithms.tracerl import TraceRL
 from dare.algorithms.unigrpo import UniGRPO
 from dare.algorithms.wd1 import WD1
 
 AnyAlgorithm = Annotated[
-    BGPO | CJGRPO | CoupledGRPO | D1 | DTreeRPO | EBPO | ESPO | JustGRPO | MDPO | SPG | UniGRPO | WD1, Field(discriminator="name")
+    BGPO | CJGRPO | CoupledGRPO | D1 | DTreeRPO | EBPO | ESPO | JustGRPO | MDPO | PPO | SPG | TraceRL | UniGRPO | WD1,
+    Field(discriminator="name"),
 ]

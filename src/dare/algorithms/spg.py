@@ -45,8 +45,8 @@ class SPG(AlgorithmConfig):
         """Compose the algorithm."""
         sampler = partial(
             block_prefix,
-            spec=spec,
             block_size=spec.block_size or self.block_size,
+            from_prompt=spec.attention == "block_causal",
             rates=(self.rate_low, self.rate_high),
             prompt_rate=self.prompt_rate,
             count=self.draws,

@@ -1,5 +1,7 @@
 """What algorithms share that score tokens in the states in which they were decided."""
 
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import ClassVar, Literal
 
 import torch
@@ -16,20 +18,30 @@ from dare.models.base import ModelSpec
 
 
 class StepsConfig(ClippedConfig):
-    """``shrink`` that many consecutive steps count as one. ``ratio`` what a ratio is taken over: a token, the tokens of
+    """``shrink`` that many consecutive steps count as one (None: as many as the paper merges for such a model).
+    ``ratio`` what a ratio is taken over: a token, the tokens of
     one step, of one block (block-causal models) or of the whole response; with ``length_norm`` over its tokens' number
     (GSPO, arXiv 2507.18071, equation 7).
     """
 
     records: ClassVar[Records] = "steps"
 
-    shrink: PositiveInt = 1
+    merged: ClassVar[Mapping[str, int]] = {"full": 1, "block_causal": 1}
+    """Steps that the paper merges, by the model's attention."""
+
+    shrink: PositiveInt | None = None
     ratio: Literal["token", "step", "block", "sequence"] = "token"
     length_norm: bool = False
 
     def transitions(self, spec: ModelSpec) -> ViewRule:
         """Every (merged) step of the rollout as a view; the same for each inner update."""
-        return lambda outcome, inner: trajectory(outcome.rollouts, block_size=spec.block_size, shrink=self.shrink)
+        shrink = self.shrink or self.merged[spec.attention]
+        return lambda outcome, inner: trajectory(outcome.rollouts, block_size=spec.block_size, shrink=shrink)
+
+    def tokens(self, spec: ModelSpec) -> ViewRule:
+        """The same views, in which every token weighs the same, however many were decided with it."""
+        views = self.transitions(spec)
+        return lambda outcome, inner: replace(views(outcome, inner), loss_weight_BKT=None)
 
     def units(self, spec: ModelSpec) -> dict[str, Unit | Norm | None]:
         """The unit of ``ratio`` and what it is divided by."""

@@ -26,7 +26,7 @@ def tree_advantage(reward_B: Tensor, node_BL: Tensor) -> Tensor:
     A leaf's value is its reward, any other node's the mean of its children's.
     """
     value_B, advantages = reward_B, []
-    for child_B, parent_B in reversed(list(pairwise(node_BL.unbind(1)))):
+    for parent_B, child_B in reversed(list(pairwise(node_BL.unbind(1)))):
         stands_B = _stands(child_B).to(value_B.dtype)
         total_B, count_B = (_over(parent_B, part_B)[parent_B] for part_B in (stands_B * value_B, stands_B))
         advantages.append(value_B - (total_B - value_B) / (count_B - 1).clamp_min(1))
@@ -66,7 +66,7 @@ def imitate(views: Views, advantage_BK: Tensor, node_BL: Tensor, weight: float, 
     ]
     share_BKT = torch.stack(shares, 1)
     # the shares of one position add up to one
-    scale = weight * edge_count(views).sum() / share_BKT.sum().clamp_min(1)
+    scale = weight / share_BKT.sum().clamp_min(1) * edge_count(views).sum()
     return replace(views, imitation_BKT=share_BKT * scale)
 
 

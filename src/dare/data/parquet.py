@@ -21,7 +21,7 @@ from dare.types import Example
 
 
 @dataclass(frozen=True)
-class _Row:
+class Row:
     """One row and where it stands, so that an error can name the file, the row and the column."""
 
     path: Path
@@ -48,10 +48,26 @@ class _Row:
             raise self.error(column, f"of type {type(value).__name__}; it must be a struct of named fields")
         return value
 
+    def turns(self, column: str) -> tuple[dict[str, str], ...]:
+        """Return a list of turns, each with a role and a content."""
+        turns = self.get(column)
+        if not isinstance(turns, list) or not all(_is_turn(turn) for turn in turns):
+            raise self.error(column, "not a list of turns, each with a role and a content that is not empty")
+        return tuple({"role": turn["role"], "content": turn["content"]} for turn in turns)
+
+    def text(self, column: str) -> str:
+        """Return a text."""
+        value = self.get(column)
+        if not isinstance(value, str):
+            raise self.error(column, f"of type {type(value).__name__}; it must be text")
+        return value
+
     def error(self, column: str, problem: str) -> DareError:
+        """Name file, row and column of a problem."""
         return DareError(f"{self.path} row {self.number}: {column} is {problem}")
 
     def missing(self, column: str) -> DareError:
+        """Name the nearest column there is."""
         names = _columns(self.fields)
         hint = nearest(column, names)
         known = "" if hint.startswith("known") else f"; known: {', '.join(names)}"
@@ -79,7 +95,7 @@ def read_examples(
     Raises ``DareError`` for a missing, unreadable or empty file, a missing column, or an empty prompt, question, answer
     or ground truth, and a conversation that does not end in an answer.
     """
-    rows = [_Row(Path(path), number, fields) for number, fields in enumerate(_read(Path(path), limit))]
+    rows = read_rows(Path(path), limit)
     if drop_ungraded:
         rows = [row for row in rows if _ground_truth(row) is not None]
     if not rows:
@@ -89,16 +105,16 @@ def read_examples(
     return [_example(row, question_column, answer_column) for row in rows]
 
 
-def _example(row: _Row, question_column: str | None, answer_column: str | None) -> Example:
-    prompt = _turns(row) if question_column is None else _turn(row, question_column)
+def _example(row: Row, question_column: str | None, answer_column: str | None) -> Example:
+    prompt = row.turns("prompt") if question_column is None else _turn(row, question_column)
     if answer_column is not None:
-        return Example(prompt, _ungraded(row), _text(row, answer_column))
+        return Example(prompt, _ungraded(row), row.text(answer_column))
     graded = {"data_source": row.get("data_source"), "ground_truth": row.get("reward_model.ground_truth")}
     return Example(prompt, {**row.struct("extra_info"), **graded, "row": row.number})
 
 
-def _conversation(row: _Row, policy: TurnPolicy, seed: int) -> list[Example]:
-    turns = _turns(row)
+def _conversation(row: Row, policy: TurnPolicy, seed: int) -> list[Example]:
+    turns = row.turns("prompt")
     if len(turns) < 2 or turns[-1]["role"] != "assistant":
         roles = ", ".join(turn["role"] for turn in turns)
         raise row.error("prompt", f"turns of {roles}; end it with a question and its answer, or set task.answer_column")
@@ -106,21 +122,14 @@ def _conversation(row: _Row, policy: TurnPolicy, seed: int) -> list[Example]:
     return [Example(turns[:place], _ungraded(row), turns[place]["content"]) for place in places]
 
 
-def _ungraded(row: _Row) -> dict[str, Any]:
+def _ungraded(row: Row) -> dict[str, Any]:
     """Columns of a row that is not graded, so it may lack what a grader needs."""
     graded = {"data_source": row.fields.get("data_source"), "ground_truth": _ground_truth(row)}
     return {**row.struct("extra_info"), **graded, "row": row.number}
 
 
-def _turn(row: _Row, question_column: str) -> tuple[dict[str, str], ...]:
-    return ({"role": "user", "content": _text(row, question_column)},)
-
-
-def _turns(row: _Row) -> tuple[dict[str, str], ...]:
-    turns = row.get("prompt")
-    if not isinstance(turns, list) or not all(_is_turn(turn) for turn in turns):
-        raise row.error("prompt", "not a list of turns, each with a role and a content that is not empty")
-    return tuple({"role": turn["role"], "content": turn["content"]} for turn in turns)
+def _turn(row: Row, question_column: str) -> tuple[dict[str, str], ...]:
+    return ({"role": "user", "content": row.text(question_column)},)
 
 
 def _is_turn(turn: Any) -> bool:
@@ -128,14 +137,7 @@ def _is_turn(turn: Any) -> bool:
     return all(isinstance(value, str) and value.strip() for value in values)
 
 
-def _text(row: _Row, column: str) -> str:
-    value = row.get(column)
-    if not isinstance(value, str):
-        raise row.error(column, f"of type {type(value).__name__}; it must be text")
-    return value
-
-
-def _ground_truth(row: _Row) -> Any:
+def _ground_truth(row: Row) -> Any:
     truth = row.struct("reward_model").get("ground_truth")
     return None if isinstance(truth, str) and not truth.strip() else truth
 
@@ -143,6 +145,11 @@ def _ground_truth(row: _Row) -> Any:
 def _columns(fields: Mapping[str, Any]) -> list[str]:
     nested = {name: value for name, value in fields.items() if isinstance(value, Mapping)}
     return [*(n for n in fields if n not in nested), *(f"{n}.{key}" for n in nested for key in nested[n])]
+
+
+def read_rows(path: Path, limit: int | None) -> list[Row]:
+    """Read the first ``limit`` rows as they are."""
+    return [Row(path, number, fields) for number, fields in enumerate(_read(path, limit))]
 
 
 def _read(path: Path, limit: int | None) -> Sequence[Mapping[str, Any]]:

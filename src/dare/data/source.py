@@ -1,7 +1,7 @@
 """From a task's settings to tokenised rows, and from rows to padded sequences."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from dare.data.config import TaskConfig
@@ -20,13 +20,15 @@ Split = Literal["train", "test"]
 class Item:
     """A tokenised example; ``index`` is its number in the split and part of its noise key.
 
-    ``answer_ids`` (SFT) end with the template's end-of-turn token where it has one, and without EOS.
+    ``answer_ids`` (SFT) end with the template's end-of-turn token where it has one, and without EOS; ``rejected_ids``
+    (preference pairs) likewise.
     """
 
     index: int
     example: Example
     prompt_ids: list[int]
     answer_ids: list[int]
+    rejected_ids: list[int] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -73,22 +75,26 @@ def load_items(
 
     With ``answers`` every row must have a worked answer, and it must fit into ``response_tokens`` with its end token.
     """
-    limit = min(task.max_prompt_tokens, spec.context - response_tokens)
-    rows = []
     examples = load_examples(task, split, answers)
-    for index, example in enumerate(examples):
-        prompt_ids, answer_ids = _encode(tokenizer, example, spec, answers)
-        fits = len(prompt_ids) <= limit and len(answer_ids) < response_tokens
-        if fits:
-            rows.append(Item(index, example, prompt_ids, answer_ids))
+    items = [Item(n, example, *encode(tokenizer, example, spec, answers)) for n, example in enumerate(examples)]
+    return fitting(items, task, split, spec, response_tokens)
+
+
+def fitting(items: Sequence[Item], task: TaskConfig, split: Split, spec: ModelSpec, response_tokens: int) -> Items:
+    """Keep the items whose prompt and answers fit; what becomes of the others is ``task.overlong``."""
+    limit, rows = min(task.max_prompt_tokens, spec.context - response_tokens), []
+    for item in items:
+        answer = max(len(item.answer_ids), len(item.rejected_ids))
+        if len(item.prompt_ids) <= limit and answer < response_tokens:
+            rows.append(item)
         elif task.overlong == "error":
-            raise DareError(_too_long(task, split, index, len(prompt_ids), limit, len(answer_ids), response_tokens))
+            raise DareError(_too_long(task, split, item.index, len(item.prompt_ids), limit, answer, response_tokens))
     if not rows:
         raise DareError(
-            f"task.{split}: none of {len(examples)} rows fits {limit} prompt and {response_tokens} response tokens; "
+            f"task.{split}: none of {len(items)} rows fits {limit} prompt and {response_tokens} response tokens; "
             "raise task.max_prompt_tokens or decoding.max_new_tokens"
         )
-    return Items(rows, len(examples) - len(rows))
+    return Items(rows, len(items) - len(rows))
 
 
 def answer_sequences(rows: Sequence[Item], spec: ModelSpec, padding: str, canvas: int, block_size: int) -> Sequences:
@@ -109,10 +115,10 @@ def answer_sequences(rows: Sequence[Item], spec: ModelSpec, padding: str, canvas
     return pack(rows_ids, prompt_lengths, spec.pad_id)
 
 
-def _encode(
+def encode(
     tokenizer: PreTrainedTokenizerBase, example: Example, spec: ModelSpec, answers: bool
 ) -> tuple[list[int], list[int]]:
-    """Ids of prompt and answer; the answer keeps its end-of-turn token but not EOS, which ``answer_sequences`` adds."""
+    """Return the ids of prompt and answer, the answer with its end-of-turn token but without EOS."""
     if not answers:
         return encode_prompt(tokenizer, example.prompt), []
     assert example.answer is not None

@@ -32,7 +32,7 @@ class Canvas(Rows):
     decided position: ``step_NT`` the forward pass that filled it, ``logp_NT`` its log-probability then, ``best_NT`` the
     highest confidence it ever had. Where a row stands: ``current_N`` its block, ``round_N`` steps taken in it,
     ``opened_N`` masks it began with, ``post_N`` steps after its last mask, ``forwards_N`` passes in all. ``key_N`` its
-    noise key, ``row_N`` its number in the call.
+    noise key, or ``[N, L]`` keys for L equal spans of its passes; ``row_N`` its number in the call.
     """
 
     ids_NT: Tensor
@@ -58,6 +58,14 @@ class Canvas(Rows):
     def open(self, edits: bool) -> Tensor:
         """Positions of each row's block whose token may be set now: masks, with ``edits`` also decided ones."""
         return (self.response_NT if edits else self.masked_NT) & (self.block_NT == self.current_N[:, None])
+
+    def noise_key(self, passes: int) -> Tensor:
+        """The key ``[N]`` of each row's next pass, of ``passes`` in all."""
+        if self.key_N.dim() == 1:
+            return self.key_N
+        spans = self.key_N.shape[1]
+        span_N = (self.forwards_N * spans // passes).clamp_max(spans - 1)
+        return self.key_N.gather(1, span_N[:, None])[:, 0]
 
     def fill(self, chosen_NT: Tensor, proposed: Proposed) -> None:
         """Decide the chosen positions."""

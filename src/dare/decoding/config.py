@@ -142,13 +142,12 @@ class DecodingConfig(Config):
 
     @property
     def fixed_passes(self) -> int | None:
-        """Passes of every row decided by steps alone, in any order of blocks; None where its text decides too."""
-        steps, size = self.steps or self.max_new_tokens, min(self.block_size or self.max_new_tokens, self.max_new_tokens)
-        shared_out = self.max_new_tokens % size == 0 and steps * size % self.max_new_tokens == 0
+        """Passes of a row, where steps alone decide and share out evenly over the blocks; None elsewhere."""
+        tokens, steps = self.max_new_tokens, self.steps or self.max_new_tokens
+        size = min(self.block_size or tokens, tokens)
+        even = self.schedule == "even" and steps <= tokens and tokens % size == 0 and steps * size % tokens == 0
         bounded = any(bound is not None for bound in (self.threshold, self.factor, self.entropy_bound))
-        if bounded or self.edits or self.stop_at_eos or self.schedule != "even":
-            return None
-        return steps if shared_out and steps <= self.max_new_tokens else None
+        return steps if even and not (bounded or self.edits or self.stop_at_eos) else None
 
     @property
     def rewrites(self) -> bool:

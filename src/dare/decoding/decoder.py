@@ -9,9 +9,10 @@ from torch import Tensor
 from dare.decoding.canvas import Canvas, Proposed, join, widen
 from dare.decoding.config import DecodingConfig
 from dare.decoding.propose import Places, propose
-from dare.decoding.readers import Reader, reader_for
+from dare.decoding.readers import Reader, Uncached, reader_for
 from dare.decoding.schedule import quotas
 from dare.decoding.select import choose, doubtful
+from dare.errors import DareError
 from dare.models.base import DiffusionLM
 from dare.models.packed import packed
 
@@ -29,24 +30,45 @@ class Snapshot(NamedTuple):
     ids_NT: Tensor
 
 
+class Prediction(NamedTuple):
+    """What a pass made of the live rows: their numbers, the passes before it, the ids with every mask filled by its
+    proposal, and the highest confidence that each response token ever had, this pass included.
+    """
+
+    row_N: Tensor
+    forwards_N: Tensor
+    ids_NT: Tensor
+    confidence_NT: Tensor
+
+
 class Decoder:
     """Rows on their way from masks to text; rows join and leave between steps.
 
     ``slots`` rows of at most ``width`` positions fit at once. A row's result depends on its own text and key and the
     settings alone: not on its company, its slot or its padding. Every pass fills at least one position of each row in
-    it, so every row ends. ``ended`` looks at the response after each block and may stop the row.
+    it, so every row ends. ``ended`` looks at the response after each block and may stop the row. With ``predictions``
+    every pass proposes for all masks of a row, not only its block's, and leaves them in ``predicted``.
     """
 
     def __init__(
-        self, model: DiffusionLM, decoding: DecodingConfig, slots: int, width: int, ended: Ended | None = None
+        self,
+        model: DiffusionLM,
+        decoding: DecodingConfig,
+        slots: int,
+        width: int,
+        ended: Ended | None = None,
+        predictions: bool = False,
     ):
         self.model: DiffusionLM = packed(model)
-        self.decoding, self.slots, self.ended = decoding, slots, ended
+        self.decoding, self.slots, self.ended, self.predictions = decoding, slots, ended, predictions
+        self.predicted: Prediction | None = None
         size = decoding.block_for(model.spec)
         # whole blocks, and one column that takes what lies beyond a row
         self.width = -(-width // size) * size + 1
         self.reader: Reader = reader_for(self.model, decoding, slots, self.width)
         self.live: Canvas | None = None
+        if predictions and not isinstance(self.reader, Uncached):
+            raise DareError(f"decoding.cache={decoding.cache} does not read the masks of later blocks; set it to none")
 
     @property
     def free(self) -> int:
@@ -77,7 +99,8 @@ class Decoder:
         assert live is not None, "add rows first"
         open_NT, quota_N = live.open(decoding.edits), self._quota(live)
         masked_NT = open_NT & live.masked_NT
-        proposed = self._propose(live, open_NT, quota_N)
+        proposed = self._propose(live, open_NT | live.masked_NT if self.predictions else open_NT, quota_N)
+        self.predicted = _predicted(live, proposed) if self.predictions else None
         if decoding.remask == "none":
             live.fill(choose(proposed.confidence_NT, masked_NT, quota_N, decoding), proposed)
         else:
@@ -133,7 +156,8 @@ class Decoder:
         row_M, column_M = open_NT.nonzero(as_tuple=True)
         seen_MV = self._seen(live)[row_M] if self.decoding.repetition_penalty > 1 else None
         progress_N = self._progress(live, quota_N)
-        return Places(column_M, live.key_N[row_M], live.forwards_N[row_M], progress_N[row_M], seen_MV)
+        key_N = live.noise_key(self.decoding.steps or self.decoding.max_new_tokens)
+        return Places(column_M, key_N[row_M], live.forwards_N[row_M], progress_N[row_M], seen_MV)
 
     def _progress(self, live: Canvas, quota_N: Tensor) -> Tensor:
         """How far decoding has come, from 0 at the first step to 1 at the last (EOSER, arXiv 2509.23924)."""
@@ -177,6 +201,13 @@ class Decoder:
             self.live = live.select(~done_N)
             self.reader.keep(~done_N)
         return done
+
+
+def _predicted(live: Canvas, proposed: Proposed) -> Prediction:
+    now_NT = proposed.confidence_NT.to(live.best_NT.dtype)
+    best_NT = torch.where(live.masked_NT, torch.maximum(live.best_NT, now_NT), live.best_NT)
+    ids_NT = torch.where(live.masked_NT, proposed.token_NT, live.ids_NT)
+    return Prediction(live.row_N, live.forwards_N.clone(), ids_NT, torch.where(live.response_NT, best_NT, 0.0))
 
 
 def _spread(values_M: Tensor, open_NT: Tensor) -> Tensor:

@@ -48,14 +48,15 @@ class Uncached:
         """Nothing to forget."""
 
     def states(self, rows: Canvas, open_NT: Tensor) -> Tensor:
-        """Read all rows; rows that are alike, as the samples of one prompt are at first, are read once."""
+        """Read all rows; rows that may be alike, as the samples of one prompt are at first, are read once."""
         width = int(rows.lengths_N.max())
         if size := self.model.spec.block_size:
             # later blocks cannot be seen, so they need not be computed
             width = min(width, (int(open_NT.any(0).nonzero().max()) // size + 1) * size)
         ids_NT, open_NT = rows.ids_NT[:, :width], open_NT[:, :width]
         lengths_N = rows.lengths_N.clamp_max(width)
-        first = bool((rows.forwards_N == 0).any())
+        # rows that share noise keys stay alike until their keys part
+        first = bool((rows.forwards_N == 0).any()) or rows.key_N.dim() > 1
         states_MD = self._read(ids_NT, lengths_N, open_NT, first)
         if self.cfg_scale:
             # guidance mixes logits (LLaDA, appendix B.2); the head is linear, so states mix alike

@@ -13,10 +13,10 @@ from dare.batch import Batch
 from dare.diffusion.likelihood import score_view
 from dare.engines.base import Objective
 from dare.meter import Meter
-from dare.models.base import DiffusionLM
+from dare.models.base import Scorer
 
 
-def backward(model: DiffusionLM, batch: Batch, objective: Objective, units: float) -> tuple[float, Meter]:
+def backward(model: Scorer, batch: Batch, objective: Objective, units: float) -> tuple[float, Meter]:
     """Add the gradient of ``objective(batch) / units`` to the parameters; return the summed loss and its metrics."""
     count = batch.views.masked_BKT.shape[1]
     values, last_BT = _values(model, batch) if objective.needs_values(batch) else (_zeros(batch), None)
@@ -31,7 +31,7 @@ def backward(model: DiffusionLM, batch: Batch, objective: Objective, units: floa
     return float(loss.detach()), meter
 
 
-def _values(model: DiffusionLM, batch: Batch) -> tuple[Tensor, Tensor]:
+def _values(model: Scorer, batch: Batch) -> tuple[Tensor, Tensor]:
     """What the objective sees, and the last view's log-probabilities with their graph."""
     last = batch.views.masked_BKT.shape[1] - 1
     with torch.no_grad():
@@ -45,7 +45,7 @@ def _zeros(batch: Batch) -> Tensor:
     return torch.zeros(weight_BKT.shape, dtype=torch.float64, device=weight_BKT.device)
 
 
-def _logp(model: DiffusionLM, batch: Batch, view: int) -> Tensor:
+def _logp(model: Scorer, batch: Batch, view: int) -> Tensor:
     return score_view(model, batch.seqs, batch.views, view)[0]
 
 

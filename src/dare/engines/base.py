@@ -26,7 +26,7 @@ class Objective(Protocol):
         """Return whether the gradient depends on the log-probabilities themselves."""
         ...
 
-    def __call__(self, logp_BKT: Tensor, batch: Batch) -> tuple[Tensor, Meter]:
+    def __call__(self, logp_BKT: Tensor, batch: Batch, /) -> tuple[Tensor, Meter]:
         """Return the summed loss of a micro-batch, differentiable in ``logp_BKT``, and its metrics."""
         ...
 
@@ -43,8 +43,10 @@ class Engine(Protocol):
         key_B: Tensor,
         group_B: Tensor,
         watch: Watch | None = None,
+        *,
+        predictions: bool = False,
     ) -> Rollouts:
-        """Decode one response per prompt; ``watch`` is told about every pass."""
+        """Decode one response per prompt; ``watch`` hears of every pass, ``predictions`` records what it predicts."""
         ...
 
     def score(self, seqs: Sequences, views: Views, *, reference: bool = False) -> Scores:
@@ -53,6 +55,14 @@ class Engine(Protocol):
 
     def update(self, batch: Batch, objective: Objective) -> Meter:
         """Take one optimiser step and return its metrics."""
+        ...
+
+    def values(self, seqs: Sequences, views: Views) -> Tensor:
+        """Return the value model's ``value_BKT``, without a graph; zero where a view does not score."""
+        ...
+
+    def update_values(self, batch: Batch, objective: Objective) -> Meter:
+        """Take one optimiser step of the value model and return its metrics."""
         ...
 
     def save(self, folder: Path) -> None:

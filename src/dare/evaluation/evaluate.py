@@ -11,6 +11,7 @@ from dare.data.source import load_items
 from dare.decoding.describe import describe
 from dare.diffusion.noise import key
 from dare.evaluation.config import EvalConfig
+from dare.interval import wilson
 from dare.models.chat import response_texts
 from dare.models.checkpoint import Checkpoint
 from dare.progress import decoding_bar
@@ -66,14 +67,6 @@ def evaluate(checkpoint: Checkpoint, config: EvalConfig) -> tuple[Result, list[T
     result = _summarise(config, grades, rollouts, items.dropped, seconds, describe(config.decoding, model.spec))
     shown = graded_traces(rollouts, examples, texts, grades, tokenizer, count=config.traces, name=config.name)
     return result, shown
-
-
-def wilson(successes: int, count: int, z: float = 1.96) -> tuple[float, float]:
-    """Return the Wilson score interval of a proportion (E. B. Wilson, JASA 1927); sensible at 0 and 1."""
-    share = successes / count
-    centre = (share + z * z / (2 * count)) / (1 + z * z / count)
-    half = z * math.sqrt(share * (1 - share) / count + z * z / (4 * count * count)) / (1 + z * z / count)
-    return max(0.0, centre - half), min(1.0, centre + half)
 
 
 def _summarise(

@@ -22,6 +22,8 @@ CATEGORIES = ("#3f7fd6", "#e0793a", "#2f9e77", "#a864c9", "#c79a1e", "#d4537e")
 NOISE_LEVELS = ("#4a6fdc", "#8a5fd0", "#c4559f", "#e0685c", "#e59a3a")
 COLUMNS, PANEL_SIZE, MAX_POINTS = 3, (4.0, 2.6), 240
 
+_EVAL = {"eval/accuracy": "accuracy", "eval/baseline": "untrained"}
+
 
 @dataclass(frozen=True)
 class Panel:
@@ -45,6 +47,7 @@ def panels(metrics: Sequence[Mapping[str, Any]]) -> list[Panel]:
         Panel("SFT loss", "sft", {"loss": "loss"}),
         Panel("SFT loss by noise level t", "sft", noise, colors=NOISE_LEVELS),
         Panel("SFT gradient norm", "sft", {"grad_norm": "gradient norm"}),
+        Panel("Held-out accuracy, 95 % interval", "rl", _EVAL, band=("eval/low", "eval/high")),
         Panel("Reward, mean and range", "rl", {"reward/mean": "mean"}, band=("reward/min", "reward/max")),
         # With a single function this would repeat the mean.
         Panel("Reward by function", "rl", functions if len(functions) > 1 else {}),

@@ -10,11 +10,12 @@ from typing import Any
 from markupsafe import Markup
 
 from dare.errors import DareError
-from dare.evaluation.plots import panel_svg, panels, plot_curves
+from dare.evaluation.plots import panel_svg, panels, plot_curves, series
 from dare.files import write_atomically
 from dare.traces.files import ROLLOUTS, read_traces
 from dare.traces.page import cards, environment
 from dare.traces.trace import Trace
+from dare.train.watch import PREFIX, SIGNS
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,17 @@ class TaskResults:
         """Whether the 95% intervals of the first and the last evaluation do not overlap."""
         first, last = self.rows[0], self.rows[-1]
         return bool(first["high"] < last["low"] or last["high"] < first["low"])
+
+
+@dataclass(frozen=True)
+class Alarm:
+    """An alarm that was raised ``first`` at this step and at ``count`` of the ``total`` steps it was looked for."""
+
+    name: str
+    first: int
+    count: int
+    total: int
+    meaning: str
 
 
 def read_run(folder: Path) -> Run:
@@ -80,10 +92,22 @@ def render(run: Run, title: str) -> str:
         steps={phase: max(row["step"] for row in rows) for phase, rows in _by(run.metrics, "phase").items()},
         results=[TaskResults(task, tuple(rows)) for task, rows in _by(run.evals, "task").items()],
         curves=[Markup(panel_svg(panel, run.metrics)) for panel in panels(run.metrics)],
+        alarms=alarms(run.metrics),
         prompts=prompts,
         prompts_total=prompts_total,
         finals={phase: _last_values(rows) for phase, rows in _by(run.metrics, "phase").items()},
     )
+
+
+def alarms(metrics: Sequence[Mapping[str, Any]]) -> list[Alarm]:
+    """Return the alarms that were raised, in the order of their first steps; of a step logged twice the last counts."""
+    found = []
+    for name, sign in SIGNS.items():
+        steps, values = series(metrics, "rl", PREFIX + name)
+        raised = steps[values > 0]
+        if len(raised):
+            found.append(Alarm(name, int(raised[0]), len(raised), len(steps), sign.meaning))
+    return sorted(found, key=lambda alarm: alarm.first)
 
 
 def _read_lines(path: Path) -> tuple[dict[str, Any], ...]:
@@ -121,7 +145,7 @@ def _by(rows: Iterable[dict[str, Any]], key: str) -> dict[str, list[dict[str, An
 
 def _last_values(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
     last = {name: value for row in rows for name, value in row.items() if value is not None}
-    names = sorted(last.keys() - {"phase", "step", "time_s"})
+    names = sorted(name for name in last.keys() - {"phase", "step", "time_s"} if not name.startswith(PREFIX))
     groups = {prefix: list(members) for prefix, members in groupby(names, lambda name: name.split("/")[0])}
     single = [members[0] for members in groups.values() if len(members) == 1]
     several = {prefix: members for prefix, members in groups.items() if len(members) > 1}

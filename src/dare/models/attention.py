@@ -6,7 +6,7 @@ from torch import Tensor
 
 def full_mask(valid_NT: Tensor) -> Tensor | None:
     """Every query sees every valid key: ``[N, 1, 1, T]``, or None when nothing is padded."""
-    return None if bool(valid_NT.all()) else valid_NT[:, None, None, :]
+    return valid_NT[:, None, None, :] if _padded(valid_NT) else None
 
 
 def block_causal_mask(valid_NT: Tensor, block_size: int) -> Tensor:
@@ -44,7 +44,12 @@ def window_mask(position_NW: Tensor, lengths_N: Tensor, end: int, block_size: in
 
 
 def _with_padding(allowed_TT: Tensor, valid_NT: Tensor) -> Tensor:
-    if not bool(valid_NT.all()):
+    if _padded(valid_NT):
         diagonal_TT = torch.eye(allowed_TT.shape[0], dtype=torch.bool, device=allowed_TT.device)
         return ((allowed_TT & valid_NT[:, None, :]) | diagonal_TT)[:, None]
     return allowed_TT[None, None]
+
+
+def _padded(valid_NT: Tensor) -> bool:
+    """Whether some row is shorter than the others; on the meta device, which holds no values, it is taken to be."""
+    return valid_NT.is_meta or not bool(valid_NT.all())

@@ -39,8 +39,8 @@ class ModelSpec:
             )
 
 
-class DiffusionLM(Protocol):
-    """A denoiser. The state at position t predicts the token at position t, in every family."""
+class Scorer(Protocol):
+    """A decoder that says one number about each token of a text: its log-probability, or its value."""
 
     spec: ModelSpec
 
@@ -52,6 +52,14 @@ class DiffusionLM(Protocol):
         arXiv 2503.09573, section 3.2).
         """
         ...
+
+    def read(self, hidden_MD: Tensor, ids_M: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+        """Return the number of each token ``[M]`` and the logits it was read from, both at least in float32."""
+        ...
+
+
+class DiffusionLM(Scorer, Protocol):
+    """A denoiser. The state at position t predicts the token at position t, in every family."""
 
     def head(self, hidden_MD: Tensor) -> Tensor:
         """Return logits ``[M, V]`` for gathered states; only scored positions ever meet the vocabulary."""

@@ -9,12 +9,16 @@ import torch
 from transformers import PreTrainedTokenizerBase
 
 from dare.errors import DareError, nearest
+from dare.models.base import ModelSpec
 from dare.models.family import family_of
 from dare.models.tiny import TINY_MODELS, TINY_PREFIX, tiny_config
 from dare.models.tokenizer import load_tokenizer, tiny_token_ids, tiny_tokenizer
-from dare.models.tokens import read_json, special_ids
-from dare.models.transformer import Transformer
+from dare.models.tokens import SpecialIds, read_json, special_ids
+from dare.models.transformer import Architecture, Transformer
 from dare.models.weights import load_weights, save_weights
+
+UNKNOWN_IDS = SpecialIds(mask_id=0, eos_ids=(0,), eot_id=None, pad_id=0)
+"""For what does not depend on which tokens are special: shapes, family, attention."""
 
 
 @dataclass(frozen=True)
@@ -50,15 +54,34 @@ def load_checkpoint(
     )
 
 
-def build(config: dict[str, Any], folder: Path) -> Transformer:
-    """Construct the decoder of ``config`` on the meta device: shapes without memory."""
-    family = family_of(config, str(folder))
-    try:
-        architecture, spec = family.parse(config, special_ids(folder, config, family.mask_names))
-    except KeyError as error:
-        raise DareError(f"{folder / 'config.json'}: key {error} is missing; this family needs it") from error
+def kind_of(path: str) -> tuple[str, str] | None:
+    """Return family and attention of a folder or embedded model from its settings alone; None where none are there.
+
+    An adapter is of the kind of its base model.
+    """
+    if path in TINY_MODELS:
+        return "tiny", tiny_config(path, tiny_token_ids())["attention"]
+    folder = Path(path)
+    if config := read_json(folder / "config.json"):
+        spec = _parse(config, folder, UNKNOWN_IDS)[1]
+        return spec.family, spec.attention
+    base = read_json(folder / "adapter_config.json").get("base_model_name_or_path")
+    return kind_of(base) if base else None
+
+
+def has_weights(folder: Path) -> bool:
+    """Tell whether any weights are in ``folder``."""
+    return any(folder.glob("model*.safetensors"))
+
+
+def build(config: dict[str, Any], folder: Path, ids: SpecialIds | None = None) -> Transformer:
+    """Construct the decoder of ``config`` on the meta device: shapes without memory.
+
+    ``ids`` None: those the folder's files state.
+    """
+    ids = ids or special_ids(folder, config, family_of(config, str(folder)).mask_names)
     with torch.device("meta"):
-        return Transformer(architecture, spec)
+        return Transformer(*_parse(config, folder, ids))
 
 
 def read_weights(model: Transformer, folder: Path, config: dict[str, Any]) -> None:
@@ -80,6 +103,13 @@ def save_description(folder: Path, checkpoint: Checkpoint) -> None:
     _write_json(folder / "config.json", checkpoint.config)
     if checkpoint.tokenizer is not None:
         checkpoint.tokenizer.save_pretrained(folder)
+
+
+def _parse(config: dict[str, Any], folder: Path, ids: SpecialIds) -> tuple[Architecture, ModelSpec]:
+    try:
+        return family_of(config, str(folder)).parse(config, ids)
+    except KeyError as error:
+        raise DareError(f"{folder / 'config.json'}: key {error} is missing; this family needs it") from error
 
 
 def _fresh_tiny(name: str, seed: int, dtype: torch.dtype, device: torch.device | str) -> Checkpoint:

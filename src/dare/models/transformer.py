@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from dare.diffusion.likelihood import token_logp
 from dare.models.attention import block_causal_mask, full_mask, noised_clean_mask, window_mask
 from dare.models.base import ModelSpec
 from dare.models.cache import KVCache, LayerWindow, Window
@@ -136,6 +137,10 @@ class Transformer(nn.Module):
     def head(self, hidden_MD: Tensor) -> Tensor:
         """See ``DiffusionLM.head``."""
         return F.linear(hidden_MD, self.embed.weight) if self.arch.tied else self.unembed(hidden_MD)
+
+    def read(self, hidden_MD: Tensor, ids_M: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+        """Log-probabilities ``[M]`` and logits ``[M, V]``; see ``Scorer.read``."""
+        return token_logp(self.head(hidden_MD), ids_M, temperature)
 
     def _mask(self, positions_T: Tensor, lengths_N: Tensor, paired: bool, window: Window | None) -> Tensor | None:
         if window is not None:

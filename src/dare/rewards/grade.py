@@ -1,5 +1,6 @@
 """Apply weighted reward functions to completions; training and evaluation grade through this one function."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -37,9 +38,15 @@ def check_rewards(examples: Sequence[Example], weights: Mapping[str, float] | No
 
 def _grade(completion: str, example: Example, weights: Mapping[str, float]) -> Grade:
     found = {name: reward(name)(completion, **example.columns) for name in weights}
-    scores = {name: score or 0.0 for name, score in found.items()}
+    scores = {name: _finite(name, score or 0.0, completion) for name, score in found.items()}
     total = sum(weights[name] * score for name, score in scores.items())
     return Grade(total, scores, None not in found.values())
+
+
+def _finite(name: str, score: float, completion: str) -> float:
+    if not math.isfinite(score):
+        raise DareError(f"reward {name!r} gave {score} for {completion[:80]!r}; it must give a finite number or None")
+    return score
 
 
 def _default(example: Example) -> dict[str, float]:

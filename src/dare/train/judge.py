@@ -1,6 +1,7 @@
 """Rewards of a step's rollouts."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -28,8 +29,31 @@ class Judge:
         return texts, grade(texts, self.examples, self.config.task.rewards)
 
     def outcome(self, rollouts: Rollouts, grades: Sequence[Grade], progress: float) -> Outcome:
-        """Return what the policy is trained on: the grades, less what truncated and over-long answers lose."""
-        return Outcome(rollouts, self._rewards(rollouts, grades), progress)
+        """Return what the policy is trained on: the grades, less what truncated and over-long answers lose.
+
+        Recorded predictions are graded alike, each text once for its prompt.
+        """
+        return Outcome(rollouts, self._rewards(rollouts, grades), progress, self._step_rewards(rollouts, grades))
+
+    def _step_rewards(self, rollouts: Rollouts, grades: Sequence[Grade]) -> Tensor | None:
+        """Reward of what each pass predicted, ``[B, S]``."""
+        if rollouts.predictions_BST is None:
+            return None
+        known = dict(zip(self._asked(rollouts), grades, strict=True))
+        rewards = []
+        for ids_BT in rollouts.predictions_BST.unbind(1):
+            seqs = replace(rollouts.seqs, ids_BT=ids_BT)
+            passed = replace(rollouts, seqs=seqs, counted_BT=seqs.through_eos(self.eos_ids))
+            asked = self._asked(passed)
+            fresh = {one: row for one, row in zip(asked, self.examples, strict=True) if one not in known}
+            found = grade([text for _, text in fresh], list(fresh.values()), self.config.task.rewards)
+            known.update(zip(fresh, found, strict=True))
+            rewards.append(self._rewards(passed, [known[one] for one in asked]))
+        return torch.stack(rewards, 1)
+
+    def _asked(self, rollouts: Rollouts) -> list[tuple[int, str]]:
+        """The prompt and the text of each row: what its grade depends on."""
+        return list(zip(rollouts.group_B.tolist(), response_texts(self.tokenizer, rollouts), strict=True))
 
     def _rewards(self, rollouts: Rollouts, grades: Sequence[Grade]) -> Tensor:
         settings, room_B = self.config.algorithm, rollouts.seqs.response_BT.sum(1)

@@ -9,6 +9,7 @@ from torch import Tensor
 from dare.algorithms.advantage import mixed_groups, success_between
 from dare.algorithms.base import Algorithm
 from dare.algorithms.config import AlgorithmConfig
+from dare.algorithms.value import explained
 from dare.batch import Batch
 from dare.engines.base import Engine
 from dare.meter import Meter
@@ -26,18 +27,25 @@ def lessons(
     if algorithm.kl_in_reward and algorithm.kl_coef:
         divergence_B = _divergence(algorithm, engine, outcome.rollouts, drawn[0], meter)
         outcome = replace(outcome, reward_B=outcome.reward_B - algorithm.kl_coef * divergence_B)
+    if algorithm.value is not None:
+        outcome = replace(outcome, value_BKT=engine.values(outcome.rollouts.seqs, drawn[0]))
     advantage_BKT = algorithm.credit(outcome, drawn[0])
-    meter.add("advantage", advantage_BKT)
-    meter.add("advantage/squared", advantage_BKT.square())
+    return_BKT = _returns(algorithm, outcome, drawn[0], meter)
+    given_BKT = _given(advantage_BKT, drawn[0])
+    meter.add("advantage", advantage_BKT, given_BKT)
+    meter.add("advantage/squared", advantage_BKT.square(), given_BKT)
     keep_B = _kept(settings, outcome, apart_B)
     meter.add("rows/left_out", (~keep_B).double())
     if not bool(keep_B.any()):
         return []
-    kept, advantage_BKT = outcome.rollouts.select(keep_B), advantage_BKT[keep_B]
-    return [
-        _lesson(algorithm, engine, kept, advantage_BKT, views.select(keep_B), inner)
+    kept, advantage_BKT = outcome.select(keep_B), advantage_BKT[keep_B]
+    batches = [
+        _lesson(algorithm, engine, kept.rollouts, advantage_BKT, views.select(keep_B), inner)
         for inner, views in enumerate(drawn)
     ]
+    if return_BKT is None:
+        return batches
+    return [replace(batch, value_BKT=kept.value_BKT, return_BKT=return_BKT[keep_B]) for batch in batches]
 
 
 def _lesson(
@@ -53,6 +61,21 @@ def _lesson(
         reference_BKT=engine.score(seqs, views, reference=True).logp_BKT if algorithm.kl_in_loss else None,
         advantage_BKT=advantage_BKT,
     )
+
+
+def _given(advantage_BKT: Tensor, views: Views) -> Tensor | None:
+    """Where an advantage per token is one (None: everywhere)."""
+    per_token = advantage_BKT.shape[-1] > 1
+    return views.scored_BKT.any(1, keepdim=True).expand_as(advantage_BKT) if per_token else None
+
+
+def _returns(algorithm: Algorithm, outcome: Outcome, views: Views, meter: Meter) -> Tensor | None:
+    """What the value model learns, where there is one."""
+    if algorithm.value is None or outcome.value_BKT is None:
+        return None
+    return_BKT = algorithm.value.target(outcome, views)
+    explained(outcome.value_BKT, return_BKT, views.scored_BKT, meter)
+    return return_BKT
 
 
 def _divergence(algorithm: Algorithm, engine: Engine, rollouts: Rollouts, views: Views, meter: Meter) -> Tensor:

@@ -66,6 +66,10 @@ class RunLog:
         text = "  ".join(f"{name} {values[name]:.3g}" for name in self.shown if name in values)
         self.progress.update(self.bar, completed=step, metrics=text)
 
+    def say(self, text: str) -> None:
+        """Print a line on stderr, above the bar."""
+        self.progress.console.print(text, markup=False, highlight=False, soft_wrap=True)
+
     def watch(self, rows: int) -> Watch | None:
         """Return what shows the speed of decoding ``rows`` answers until the next metrics; None off a terminal."""
         if not self.progress.console.is_terminal:

@@ -1,12 +1,14 @@
 """The health panel of an RL step: rewards, groups, ratios, lengths, speed."""
 
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
 from torch import Tensor
 
+from dare.batch import Batch
 from dare.meter import Meter
 from dare.rewards.grade import Grade
 from dare.types import Rollouts
@@ -39,6 +41,7 @@ def step_metrics(
     metrics |= {name: value for name, value in means.items() if name not in ("ratio", "advantage")}
     metrics |= {f"reward/{name}": _mean([g.scores[name] for g in grades]) for name in grades[0].scores}
     metrics["reward/unparsed"] = _mean([not g.parsed for g in grades])
+    metrics["reward_floor"] = _floor(grades)
     metrics |= _groups(rollouts.group_B, grades)
     metrics["length/clipped"] = _mean((rollouts.length_B == rollouts.seqs.response_BT.sum(1)).tolist())
     metrics |= {f"time/{phase}": seconds for phase, seconds in watch.seconds.items()}
@@ -47,6 +50,21 @@ def step_metrics(
     metrics["tokens_per_s/rollout"] = tokens / watch.seconds["rollout"]
     metrics["tokens_per_s/update"] = tokens * inner / watch.seconds["update"]
     return metrics
+
+
+def count_not_finite(apart_B: Tensor, batches: Sequence[Batch], meter: Meter) -> None:
+    """Add the share of rows whose scores or credit hold a value that is not finite, over all updates of a step."""
+    meter.add("rows/not_finite", (~apart_B.isfinite()).double())
+    for batch in batches:
+        found = [one for one in (batch.old_BKT, batch.reference_BKT, batch.advantage_BKT) if one is not None]
+        broken_B = torch.stack([(~one.isfinite()).flatten(1).any(1) for one in found]).any(0)
+        meter.add("rows/not_finite", broken_B.double())
+
+
+def _floor(grades: Sequence[Grade]) -> float:
+    """Share of the answers that hold the most frequent reward short of full marks."""
+    wrong = Counter(g.total for g in grades if not g.correct)
+    return max(wrong.values(), default=0) / len(grades)
 
 
 def _groups(group_B: Tensor, grades: Sequence[Grade]) -> dict[str, float]:

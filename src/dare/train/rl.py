@@ -10,11 +10,12 @@ from dare.diffusion.noise import key
 from dare.meter import Meter
 from dare.progress import say_plan
 from dare.train.config import RLConfig
+from dare.train.guard import Guard
 from dare.train.judge import Judge
 from dare.train.lesson import lessons
 from dare.train.log import RunLog
 from dare.train.mismatch import replay_one_step
-from dare.train.panel import Stopwatch, step_metrics
+from dare.train.panel import Stopwatch, count_not_finite, step_metrics
 from dare.train.run import Run, open_run
 from dare.train.samples import keep_rollouts
 from dare.types import Rollouts
@@ -23,10 +24,17 @@ from dare.types import Rollouts
 def train_rl(config: RLConfig) -> Path:
     """Improve the policy on its own graded answers and return the run folder."""
     settings = config.algorithm
-    run = open_run(config, answers=False, updates_per_step=settings.updates, reference=settings.needs_reference)
+    run = open_run(
+        config,
+        answers=False,
+        updates_per_step=settings.updates,
+        reference=settings.needs_reference,
+        critic_lr=settings.critic_lr,
+    )
     algorithm = settings.build(run.engine.spec)
     say_plan(config.decoding, run.engine.spec)
     with RunLog(run.folder, "rl", run.start, config.train.steps, ("reward/mean", "length/mean", "kl")) as log:
+        guard = Guard(config, run, log)
         for step, prompts in run.batches():
             watch, meter, lr = Stopwatch(), Meter(), run.engine.lr()
             rows = [item for item in prompts for _ in range(settings.group_size)]
@@ -40,11 +48,14 @@ def train_rl(config: RLConfig) -> Path:
                 apart_B = replay_one_step(run.engine, rollouts, meter)
                 outcome = judge.outcome(rollouts, grades, (step - 1) / config.train.steps)
                 batches = lessons(settings, algorithm, run.engine, outcome, apart_B, meter)
+                count_not_finite(apart_B, batches, meter)
             with watch("update"):
                 for batch in batches:
                     meter.update(run.engine.update(batch, algorithm))
+                    if algorithm.value is not None:
+                        meter.update(run.engine.update_values(batch, algorithm.value))
             metrics = step_metrics(rollouts, grades, meter, watch, settings.updates)
-            log.write(step, {**metrics, "lr": lr})
+            guard.watch(step, {**metrics, "lr": lr})
     return run.folder
 
 
@@ -54,4 +65,5 @@ def roll_out(config: RLConfig, run: Run, rows: list[Item], step: int, watch: Wat
     sample_B = torch.arange(len(rows)) % config.algorithm.group_size
     group_B = torch.arange(len(rows)) // config.algorithm.group_size
     key_B = config.algorithm.noise_keys(key(config.train.seed, "rl", step, index_B), sample_B)
-    return run.engine.rollout([item.prompt_ids for item in rows], config.decoding, key_B, group_B, watch)
+    prompts, predictions = [item.prompt_ids for item in rows], config.algorithm.records == "predictions"
+    return run.engine.rollout(prompts, config.decoding, key_B, group_B, watch, predictions=predictions)

@@ -3,7 +3,7 @@
 import json
 import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 
@@ -11,24 +11,27 @@ import torch
 
 from dare.config import dump_config
 from dare.data.loader import StatefulDataLoader, make_loader
+from dare.data.pairs import load_pairs
 from dare.data.source import Item, Items, load_items
 from dare.engines.local import LocalEngine
 from dare.errors import DareError
 from dare.files import folder_atomically, is_used
+from dare.models.base import ModelSpec
 from dare.models.checkpoint import Checkpoint, load_checkpoint
 from dare.models.lora import add_adapter, merge_adapter
 from dare.models.lora_files import adapter_base, is_adapter, load_adapter
 from dare.models.tiny import TINY_PREFIX
 from dare.models.tokenizer import PreTrainedTokenizerBase
 from dare.rewards.grade import check_rewards
-from dare.train.config import RunConfig
+from dare.train.config import RLConfig, RunConfig
+from dare.train.folder import CHECKPOINTS, checkpoints, newest_checkpoint
 
-CHECKPOINTS, CONFIG, _STATE = "checkpoints", "config.yaml", "trainer.json"
+CONFIG, _STATE = "config.yaml", "trainer.json"
 
 
 @dataclass
 class Run:
-    """A run that is ready to step. ``start`` is the number of steps already taken."""
+    """A run that is ready to step. ``start`` is the number of steps already taken; ``held_out`` what guards it (RL)."""
 
     config: RunConfig
     folder: Path
@@ -36,6 +39,7 @@ class Run:
     tokenizer: PreTrainedTokenizerBase
     items: Items
     loader: "StatefulDataLoader[Item]"
+    held_out: list[Item] = field(default_factory=list)
     start: int = 0
 
     def batches(self) -> Iterator[tuple[int, list[Item]]]:
@@ -59,11 +63,20 @@ class Run:
             shutil.rmtree(old)
 
 
-def open_run(config: RunConfig, *, answers: bool, updates_per_step: int = 1, reference: bool = False) -> Run:
+def open_run(
+    config: RunConfig,
+    *,
+    answers: bool,
+    pairs: bool = False,
+    updates_per_step: int = 1,
+    reference: bool = False,
+    critic_lr: float | None = None,
+) -> Run:
     """Load model, data and engine; only when all of that worked is the run folder created.
 
-    ``answers`` tells that the rows need worked answers (SFT); without them they must be gradable (RL). ``reference``
-    keeps the model the run started from as the reference policy, also when the run is resumed.
+    ``answers`` tells that the rows need worked answers (SFT), ``pairs`` a better and a worse one; else they must be
+    gradable (RL). ``reference`` keeps the model the run started from as the reference policy, also when the run is
+    resumed; ``critic_lr`` puts a value model beside the policy that learns at this rate.
     """
     found = checkpoints(config.output)
     if is_used(config.output) and not config.resume:
@@ -72,18 +85,46 @@ def open_run(config: RunConfig, *, answers: bool, updates_per_step: int = 1, ref
         raise DareError(f"output {str(config.output)!r} holds no checkpoint to resume; start with resume=false")
     checkpoint = starting_model(config)
     assert checkpoint.tokenizer is not None
-    spec = checkpoint.model.spec
-    items = load_items(
-        config.task, "train", checkpoint.tokenizer, spec, config.decoding.max_new_tokens, answers=answers
-    )
-    if not answers:
-        check_rewards([item.example for item in items.rows], config.task.rewards)
+    check_model(config, checkpoint.model.spec)
+    items = load_rows(config, checkpoint, answers=answers, pairs=pairs)
+    held_out = load_held_out(config, checkpoint)
+    if not answers and not pairs:
+        check_rewards([item.example for item in [*items.rows, *held_out]], config.task.rewards)
     engine = LocalEngine(checkpoint, config.engine, config.optim, config.train.steps * updates_per_step)
     if reference:
         engine.keep_reference()
+    if critic_lr is not None:
+        engine.add_critic(critic_lr)
     loader = make_loader(items.rows, config.train.batch, config.train.seed)
-    run = Run(config, config.output, engine, checkpoint.tokenizer, items, loader)
+    run = Run(config, config.output, engine, checkpoint.tokenizer, items, loader, held_out)
     return _resume(run, found[-1]) if config.resume else _create(run)
+
+
+def load_rows(config: RunConfig, checkpoint: Checkpoint, *, answers: bool, pairs: bool = False) -> Items:
+    """Tokenise the training rows of a run; see ``open_run``."""
+    tokenizer, spec, room = checkpoint.tokenizer, checkpoint.model.spec, config.decoding.max_new_tokens
+    assert tokenizer is not None
+    if pairs:
+        return load_pairs(config.task, "train", tokenizer, spec, room)
+    return load_items(config.task, "train", tokenizer, spec, room, answers=answers)
+
+
+def load_held_out(config: RunConfig, checkpoint: Checkpoint) -> list[Item]:
+    """Tokenise the rows that guard a run; none where nothing evaluates them."""
+    if not isinstance(config, RLConfig) or not config.guard.eval_every:
+        return []
+    task, room = config.task, config.decoding.max_new_tokens
+    task = task.model_copy(update={"test_count": min(task.test_count, config.guard.eval_count)})
+    assert checkpoint.tokenizer is not None
+    return load_items(task, "test", checkpoint.tokenizer, checkpoint.model.spec, room).rows
+
+
+def check_model(config: RunConfig, spec: ModelSpec) -> None:
+    """Raise ``DareError`` where the run cannot train a model of this kind."""
+    try:
+        config.check_model(spec.family, spec.attention)
+    except ValueError as error:
+        raise DareError(str(error)) from error
 
 
 def starting_model(config: RunConfig, device: str | None = None) -> Checkpoint:
@@ -119,17 +160,6 @@ def load_model(path: str, seed: int = 0, dtype: str = "float32", device: str = "
     if checkpoint.tokenizer is None:
         raise DareError(f"model {path!r} has no tokenizer files; copy tokenizer.json and tokenizer_config.json there")
     return checkpoint
-
-
-def newest_checkpoint(path: str) -> str:
-    """Return the newest checkpoint of a run folder, and any other ``path`` as it is."""
-    found = checkpoints(Path(path))
-    return str(found[-1]) if found else path
-
-
-def checkpoints(folder: Path) -> list[Path]:
-    """Complete checkpoints of a run folder, oldest first."""
-    return sorted((folder / CHECKPOINTS).glob("step_*"))
 
 
 def _check_device(device: str) -> None:
