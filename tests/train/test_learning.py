@@ -19,6 +19,8 @@ SMALLER = {
     "dtreerpo": ["algorithm={roots: 2, group_size: 8}"],
     "ebpo": ["algorithm.draws=4"],
     "justgrpo": ["decoding.steps=8"],
+    "ppo": ["decoding.steps=2", "algorithm.critic.lr=1e-3", "train.steps=20"],
+    "tracerl": ["decoding.steps=2", "algorithm.truncated_is_wrong=false"],
 }
 """What keeps a run within seconds, or the decoder to the algorithm's order."""
 
