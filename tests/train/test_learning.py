@@ -16,11 +16,12 @@ from dare.train.rl import train_rl
 
 SMALLER = {
     "bgpo": ["algorithm.draws=4"],
-    "dtreerpo": ["algorithm={roots: 2, group_size: 8}"],
+    "dtreerpo": ["algorithm={roots: 4, branches: 2}"],
     "ebpo": ["algorithm.draws=4"],
     "justgrpo": ["decoding.steps=8"],
-    "ppo": ["decoding.steps=2", "algorithm.critic.lr=1e-3", "train.steps=20"],
-    "tracerl": ["decoding.steps=2", "algorithm.truncated_is_wrong=false"],
+    "mdpo": ["algorithm={temperature: 1.0, trained_steps: 2}", "decoding.eos=never"],
+    "ppo": ["algorithm.critic.lr=1e-3", "train.steps=20"],
+    "tracerl": ["algorithm.truncated_is_wrong=false"],
 }
 """What keeps a run within seconds, or the decoder to the algorithm's order."""
 
@@ -33,10 +34,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def test_reward_rises(name: str, kind: str, seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(registry.REWARDS, "toy", ones)
     settings = [
-        "algorithm={group_size: 8, updates: 2, success_range: null}",
+        "algorithm={group_size: 8, updates: 2, success_range: null, kl_coef: 0.0}",
         "optim={lr: 1e-3, weight_decay: 0.0, max_grad_norm: 1.0}",
         f"train={{batch: 4, steps: 25, seed: {seed}}}",
-        "decoding.steps=4",
+        "decoding={steps: 2, temperature: 1.0}",
         *SMALLER.get(name, []),
     ]
     folder = train_rl(load_config(RLConfig, [*layers(name, kind, tmp_path / "run"), *settings]))
