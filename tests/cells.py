@@ -1,5 +1,6 @@
 """The support matrix: every algorithm on every kind of attention."""
 
+import json
 from pathlib import Path
 from typing import get_args
 
@@ -26,6 +27,26 @@ def layers(name: str, kind: str, output: Path) -> list[str]:
         f"model.path={MODELS[kind]}",
         f"output={output}",
     ]
+
+
+def masked_run(output: Path, algorithm: str, decoding: str, steps: int) -> list[str]:
+    """A run of ``tiny:masked`` that learns within seconds, rewarded by ``ones``."""
+    return [
+        f"output={output}",
+        "model.path=tiny:masked",
+        "task={train: sudoku_small, train_count: 50, rewards: {ones: 1.0}}",
+        f"decoding={{max_new_tokens: 8, block_size: 8, steps: 2, temperature: 1.0, {decoding}}}",
+        f"algorithm={{{algorithm}, group_size: 8, kl_coef: 0.0}}",
+        "optim.lr=1e-3",
+        f"train={{batch: 4, steps: {steps}}}",
+    ]
+
+
+def assert_reward_rises(folder: Path) -> None:
+    """The mean reward of a run starts near zero and ends well above."""
+    rewards = [json.loads(line)["reward/mean"] for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    assert sum(rewards[:2]) / 2 < 0.05
+    assert sum(rewards[-5:]) / 5 > 0.2
 
 
 def ones(completion: str, **_: object) -> float:

@@ -9,13 +9,12 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Column, Table
 
-from dare.data.source import Item, answer_sequences, load_items
+from dare.data.source import Item, answer_sequences, encode, load_items
 from dare.diffusion.estimate import estimate
 from dare.diffusion.estimators import ESTIMATORS, Budget, Estimator
 from dare.diffusion.noise import key
 from dare.errors import DareError, nearest
 from dare.models.base import ModelSpec
-from dare.models.chat import encode_conversation
 from dare.models.checkpoint import Checkpoint
 from dare.score_config import ScoreConfig
 from dare.train.run import load_model
@@ -94,19 +93,18 @@ def _task(checkpoint: Checkpoint, config: ScoreConfig) -> tuple[list[Item], str]
     assert checkpoint.tokenizer is not None
     room = config.decoding.max_new_tokens
     items = load_items(config.task, config.split, checkpoint.tokenizer, checkpoint.model.spec, room, answers=True)
-    source = config.task.train if config.split == "train" else config.task.test or config.task.train
+    source, _ = config.task.source(config.split)
     left_out = f" ({items.dropped} left out)" if items.dropped else ""
     return items.rows, f"{source} {config.split}: mean of {len(items.rows)} answers{left_out}"
 
 
 def _item(checkpoint: Checkpoint, prompt: str, answer: str) -> Item:
     assert checkpoint.tokenizer is not None
-    spec, turns = checkpoint.model.spec, ({"role": "user", "content": prompt},)
-    prompt_ids, answer_ids = encode_conversation(checkpoint.tokenizer, turns, answer)
+    spec, example = checkpoint.model.spec, Example(({"role": "user", "content": prompt},), {}, answer)
+    prompt_ids, answer_ids = encode(checkpoint.tokenizer, example, spec, answers=True)
     if spec.mask_id in (*prompt_ids, *answer_ids):
         raise DareError("prompt or answer holds the model's mask token, which has no likelihood; remove it")
-    ending = answer_ids[-1:] == [spec.eos_ids[0]]
-    return Item(0, Example(turns, {}, answer), prompt_ids, answer_ids[:-1] if ending else answer_ids)
+    return Item(0, example, prompt_ids, answer_ids)
 
 
 def _sequences(items: Sequence[Item], spec: ModelSpec, config: ScoreConfig) -> Sequences:
@@ -114,7 +112,7 @@ def _sequences(items: Sequence[Item], spec: ModelSpec, config: ScoreConfig) -> S
     longest = max(len(item.answer_ids) for item in items) + 1
     if config.eos_padding == "to_length" and longest > canvas:
         raise DareError(f"answer of {longest} tokens: longer than decoding.max_new_tokens={canvas}; raise it")
-    block_size = spec.block_size or config.decoding.block_size or canvas
+    block_size = config.decoding.block_for(spec)
     seqs = answer_sequences(items, spec, config.eos_padding, canvas, block_size).to(config.engine.device)
     if seqs.ids_BT.shape[1] > spec.context:
         raise DareError(f"{seqs.ids_BT.shape[1]} tokens do not fit the context of {spec.context}; shorten the text")

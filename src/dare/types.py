@@ -69,14 +69,11 @@ class Sequences(Rows):
 
     def through_eos(self, eos_ids: Iterable[int]) -> Tensor:
         """True on response positions up to and including the first of the end tokens."""
-        eos_BT = self._found(eos_ids).long()
+        eos_BT = self.holds(eos_ids).long()
         return self.response_BT & (eos_BT.cumsum(1) - eos_BT == 0)
 
-    def has_any(self, eos_ids: Iterable[int]) -> Tensor:
-        """Rows whose response holds any of the end tokens."""
-        return self._found(eos_ids).any(1)
-
-    def _found(self, ids: Iterable[int]) -> Tensor:
+    def holds(self, ids: Iterable[int]) -> Tensor:
+        """Response positions, ``[B, T]``, that hold any of the given tokens."""
         return torch.isin(self.ids_BT, torch.tensor([*ids], device=self.ids_BT.device)) & self.response_BT
 
     def trim(self) -> "Sequences":

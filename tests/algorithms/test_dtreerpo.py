@@ -10,6 +10,7 @@ import pytest
 import torch
 from test_golden_objectives import _cases, _close, _mean_and_gradient
 
+from cells import assert_reward_rises, masked_run, ones
 from dare.algorithms.dtreerpo import DTreeRPO
 from dare.algorithms.tree import edge_views, first_leaves, imitate, tree_advantage
 from dare.batch import Batch
@@ -333,29 +334,15 @@ def test_the_published_settings_load(tmp_path):
     assert config.algorithm == DTreeRPO()
 
 
-def _layers(tmp_path, **extra):
-    settings = {
-        "output": tmp_path / "run",
-        "model.path": "tiny:masked",
-        "task.train": "sudoku_small",
-        "task.train_count": 50,
-        "task.rewards": "{ones: 1.0}",
-        "decoding": "{max_new_tokens: 8, block_size: 8, steps: 2, temperature: 1.0, stop_at_eos: false}",
-        "algorithm": "{name: dtreerpo, group_size: 8, roots: 4, branches: 2, updates: 2, kl_coef: 0.0}",
-        "optim.lr": "1e-3",
-        "train": "{batch: 4, steps: 12}",
-        **extra,
-    }
-    return [f"{name}={value}" for name, value in settings.items()]
+def _layers(tmp_path):
+    return masked_run(tmp_path / "run", "name: dtreerpo, roots: 4, branches: 2, updates: 2", "stop_at_eos: false", 12)
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_reward_rises(tmp_path, seed, monkeypatch):
-    monkeypatch.setitem(registry.REWARDS, "ones", lambda completion, **_: completion.count("1") / 8)
+    monkeypatch.setitem(registry.REWARDS, "ones", ones)
     folder = train_rl(load_config(RLConfig, [*_layers(tmp_path), f"train.seed={seed}"]))
-    rewards = [json.loads(line)["reward/mean"] for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    assert sum(rewards[:2]) / 2 < 0.05
-    assert sum(rewards[-5:]) / 5 > 0.2
+    assert_reward_rises(folder)
 
 
 def test_distillation_divergence_and_group_guards_in_a_run(tmp_path, monkeypatch):

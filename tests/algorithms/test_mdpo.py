@@ -9,6 +9,7 @@ import pytest
 import torch
 from test_golden_objectives import _batch, _cases, _close, _mean_and_gradient
 
+from cells import assert_reward_rises, masked_run, ones
 from dare.algorithms.mdpo import MDPO, step_advantage, top_steps
 from dare.batch import Batch
 from dare.config import load_config
@@ -215,33 +216,15 @@ def test_the_published_settings_load(tmp_path):
     assert config.algorithm == MDPO()
 
 
-def _layers(tmp_path, **extra):
-    settings = {
-        "output": tmp_path / "run",
-        "model.path": "tiny:masked",
-        "task.train": "sudoku_small",
-        "task.train_count": 50,
-        "task.rewards": "{ones: 1.0}",
-        "decoding": "{max_new_tokens: 8, block_size: 8, steps: 2, temperature: 1.0, eos: never}",
-        "algorithm": "{name: mdpo, group_size: 8, kl_coef: 0.0, temperature: 1.0, trained_steps: 2}",
-        "optim.lr": "1e-3",
-        "train": "{batch: 4, steps: 20}",
-        **extra,
-    }
-    return [f"{name}={value}" for name, value in settings.items()]
-
-
-def ones(completion: str, **_: object) -> float:
-    return completion.count("1") / 8
+def _layers(tmp_path):
+    return masked_run(tmp_path / "run", "name: mdpo, temperature: 1.0, trained_steps: 2", "eos: never", 20)
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_reward_rises(tmp_path, seed, monkeypatch):
     monkeypatch.setitem(registry.REWARDS, "ones", ones)
     folder = train_rl(load_config(RLConfig, [*_layers(tmp_path), f"train.seed={seed}"]))
-    rewards = [json.loads(line)["reward/mean"] for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    assert sum(rewards[:2]) / 2 < 0.05
-    assert sum(rewards[-5:]) / 5 > 0.2
+    assert_reward_rises(folder)
 
 
 def test_every_prediction_is_graded_and_each_text_once(tmp_path, monkeypatch):

@@ -3,7 +3,7 @@ import torch
 
 from dare.diffusion.likelihood import elbo, score_views
 from dare.diffusion.trajectory import left_to_right
-from rows import UNEQUAL, pack, text_rollouts
+from rows import UNEQUAL, pack
 from toy import toy_model
 
 
@@ -11,7 +11,7 @@ from toy import toy_model
 def test_the_sum_over_views_is_the_chain_rule(kind):
     model = toy_model(**kind)
     seqs = pack(UNEQUAL, model.spec.pad_id)
-    views = left_to_right(text_rollouts(seqs), block_size=model.spec.block_size)
+    views = left_to_right(seqs, seqs.response_BT, block_size=model.spec.block_size)
     found_B = elbo(score_views(model, seqs, views).logp_BKT, views)
     if model.spec.block_size:
         assert views.masked_BKT.shape[1] == model.spec.block_size

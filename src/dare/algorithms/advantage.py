@@ -18,11 +18,14 @@ def group_mean(reward_B: Tensor, group_B: Tensor) -> Tensor:
     return reward_B - _mean(reward_B, group_B)
 
 
-def group_std(reward_B: Tensor, group_B: Tensor) -> Tensor:
-    """Reward minus the group's mean, over the sample's standard deviation (GRPO, arXiv 2402.03300, section 4.1.1)."""
-    centred_B, size_B = group_mean(reward_B, group_B), _groups(group_B)[1]
+def group_std(reward_B: Tensor, group_B: Tensor, *, floor: float = 1e-6) -> Tensor:
+    """Reward minus the group's mean, over the sample's standard deviation (GRPO, arXiv 2402.03300, section 4.1.1).
+
+    The deviation is raised by ``floor``. Rewards may have more dimensions, each standardised by itself.
+    """
+    centred_B, size_B = group_mean(reward_B, group_B), _like(_groups(group_B)[1], reward_B)
     spread_B = (_mean(centred_B.square(), group_B) * size_B / (size_B - 1).clamp_min(1)).sqrt()
-    return centred_B / (spread_B + 1e-6)
+    return centred_B / (spread_B + floor)
 
 
 def z_score(reward_B: Tensor, group_B: Tensor) -> Tensor:
@@ -67,8 +70,12 @@ def mixed_groups(reward_B: Tensor, group_B: Tensor) -> Tensor:
 
 def _mean(value_B: Tensor, group_B: Tensor) -> Tensor:
     index_B, size_B = _groups(group_B)
-    total_P = value_B.new_zeros(int(index_B.max()) + 1)
-    return total_P.index_add(0, index_B, value_B)[index_B] / size_B
+    total_P = value_B.new_zeros(int(index_B.max()) + 1, *value_B.shape[1:])
+    return total_P.index_add(0, index_B, value_B)[index_B] / _like(size_B, value_B)
+
+
+def _like(size_B: Tensor, value_B: Tensor) -> Tensor:
+    return size_B.view(-1, *[1] * (value_B.dim() - 1))
 
 
 def _groups(group_B: Tensor) -> tuple[Tensor, Tensor]:

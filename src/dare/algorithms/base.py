@@ -35,6 +35,7 @@ class Algorithm:
     metric); ``behaviour`` False: the loss reads the score itself, no ratio. ``kl_to_behaviour`` measures the divergence
     in the loss from the policy that made the rollouts instead of the starting one; ``kl_scale`` is the weight of a
     unit's divergence relative to its loss (None: one). ``value`` what a value model learns, where one assigns credit.
+    ``fresh_views`` False: every inner update has the same views, which then are scored once.
     """
 
     views: ViewRule
@@ -51,6 +52,7 @@ class Algorithm:
     value: Value | None = None
     aggregate: Aggregate = unit_mean
     behaviour: bool = True
+    fresh_views: bool = True
 
     @property
     def kl_in_loss(self) -> bool:

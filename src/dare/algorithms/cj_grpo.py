@@ -23,4 +23,4 @@ class CJGRPO(StepsConfig):
 
     def build(self, spec: ModelSpec) -> Algorithm:
         """Compose the algorithm."""
-        return self.compose(views=self.transitions(spec), **self.units(spec))
+        return self.compose(views=self.transitions(spec), fresh_views=False, **self.units(spec))

@@ -88,7 +88,11 @@ class DTreeRPO(ClippedConfig):
     def build(self, spec: ModelSpec) -> Algorithm:
         """Compose the algorithm."""
         return self.compose(
-            views=partial(self._views, spec.eos_ids), credit=self._credit, unit=CHOSEN_TOKEN, aggregate=edge_mean
+            views=partial(self._views, spec.eos_ids),
+            credit=self._credit,
+            unit=CHOSEN_TOKEN,
+            aggregate=edge_mean,
+            fresh_views=False,
         )
 
     @property

@@ -40,9 +40,11 @@ class JustGRPO(ClippedConfig):
         """Compose the algorithm."""
         return self.compose(
             views=lambda outcome, inner: replace(
-                left_to_right(outcome.rollouts, block_size=spec.block_size), temperature=self.temperature
+                left_to_right(outcome.rollouts.seqs, outcome.rollouts.counted_BT, block_size=spec.block_size),
+                temperature=self.temperature,
             ),
             aggregate=taught_rows,
+            fresh_views=False,
         )
 
 

@@ -8,6 +8,7 @@ import torch
 from pydantic import Field, PositiveInt
 from torch import Tensor
 
+from dare.algorithms.advantage import group_std
 from dare.algorithms.base import Algorithm
 from dare.algorithms.config import ClippedConfig, KLName, Records
 from dare.algorithms.units import CHOSEN_TOKEN
@@ -65,7 +66,7 @@ class MDPO(ClippedConfig):
             step_BK, advantage_BS = self._steps(outcome)
             return (advantage_BS.gather(1, step_BK) * canvas_share(outcome, views))[..., None]
 
-        return self.compose(views=views, credit=credit, unit=CHOSEN_TOKEN, aggregate=mask_mean)
+        return self.compose(views=views, credit=credit, unit=CHOSEN_TOKEN, aggregate=mask_mean, fresh_views=False)
 
     def _steps(self, outcome: Outcome) -> tuple[Tensor, Tensor]:
         """The steps that every row is trained on, ``[B, K]``, and the advantage of every step, ``[B, S]``."""
@@ -86,10 +87,7 @@ def step_advantage(reward_BS: Tensor, group_B: Tensor, *, floor: float = 1e-4) -
     future_BS = (reward_BS.flip(1).cumsum(1).flip(1) - reward_BS) / later_S.clamp_min(1)
     future_BS = torch.where(later_S == 0, reward_BS, future_BS)
     score_BS = reward_BS.diff(dim=1, prepend=torch.zeros_like(reward_BS[:, :1])) + future_BS
-    alike_BB = (group_B[:, None] == group_B).to(score_BS.dtype)
-    size_B1 = alike_BB.sum(1, keepdim=True)
-    centred_BS = score_BS - alike_BB @ score_BS / size_B1
-    return centred_BS / ((alike_BB @ centred_BS.square() / (size_B1 - 1).clamp_min(1)).sqrt() + floor)
+    return group_std(score_BS, group_B, floor=floor)
 
 
 def top_steps(advantage_BS: Tensor, count: int) -> Tensor:

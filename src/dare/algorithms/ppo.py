@@ -44,4 +44,4 @@ class PPO(StepsConfig):
     def build(self, spec: ModelSpec) -> Algorithm:
         """Compose the algorithm."""
         valued = self.critic.choices(spec.block_size, whitened=self.whiten)
-        return self.compose(views=self.tokens(spec), **self.units(spec), **valued)
+        return self.compose(views=self.tokens(spec), fresh_views=False, **self.units(spec), **valued)

@@ -1,6 +1,5 @@
 """SPG: a lower bound of the likelihood for good answers, an upper bound for bad ones (arXiv 2510.09541)."""
 
-import math
 from functools import partial
 from typing import ClassVar, Literal
 
@@ -13,7 +12,7 @@ from dare.algorithms.config import AlgorithmConfig
 from dare.algorithms.losses import reinforce
 from dare.algorithms.units import Unit
 from dare.batch import Batch
-from dare.diffusion.likelihood import elbo
+from dare.diffusion.likelihood import elbo, power_mean
 from dare.diffusion.noise import key
 from dare.diffusion.prefix import block_prefix
 from dare.models.base import ModelSpec
@@ -72,12 +71,8 @@ def sandwich(logp_BKT: Tensor, views: Views, *, beta: float, mix: float) -> Tens
     (equations 5 and 7 of the paper, up to a constant).
     """
     lower_B, scored_BKT = elbo(logp_BKT, views), views.scored_BKT
-    level_BKT = (beta * logp_BKT - views.rate_BKT.to(logp_BKT.dtype).log()).masked_fill(~scored_BKT, -torch.inf)
-    seen_BT = scored_BKT.any(1)
-    # a token that no view scores has no finite value, and must leave no NaN in the gradient
-    level_BKT = torch.where(seen_BT[:, None], level_BKT, 0.0)
-    log_mean_BT = level_BKT.logsumexp(1) - math.log(scored_BKT.shape[1])
-    upper_B = torch.where(seen_BT, log_mean_BT, 0.0).sum(1) / seen_BT.sum(1).clamp_min(1) / beta
+    share_BKT = torch.where(scored_BKT, 1 / views.rate_BKT, 0.0) / scored_BKT.shape[1]
+    upper_B = power_mean(logp_BKT, share_BKT, beta).sum(1) / scored_BKT.any(1).sum(1).clamp_min(1)
     return torch.stack([lower_B, mix * upper_B + (1 - mix) * lower_B], 1)
 
 

@@ -19,13 +19,11 @@ from dare.models.base import ModelSpec
 
 class StepsConfig(ClippedConfig):
     """``shrink`` that many consecutive steps count as one (None: as many as the paper merges for such a model).
-    ``ratio`` what a ratio is taken over: a token, the tokens of
-    one step, of one block (block-causal models) or of the whole response; with ``length_norm`` over its tokens' number
-    (GSPO, arXiv 2507.18071, equation 7).
+    ``ratio`` what a ratio is taken over: a token, the tokens of one step, of one block (block-causal models) or of the
+    whole response; with ``length_norm`` over its tokens' number (GSPO, arXiv 2507.18071, equation 7).
     """
 
     records: ClassVar[Records] = "steps"
-
     merged: ClassVar[Mapping[str, int]] = {"full": 1, "block_causal": 1}
     """Steps that the paper merges, by the model's attention."""
 

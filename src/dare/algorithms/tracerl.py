@@ -64,10 +64,11 @@ class TraceRL(StepsConfig):
     def build(self, spec: ModelSpec) -> Algorithm:
         """Compose the algorithm."""
         views = self.tokens(spec) if self.method == "trajectory" else self._random(spec.block_size is None)
-        valued = self.critic.choices(spec.block_size) if self.critic else {}
+        shared = {"views": views, "unit": VIEW_TOKEN, "fresh_views": self.method != "trajectory"}
+        shared |= self.critic.choices(spec.block_size) if self.critic else {}
         if spec.block_size is None:
-            return self.compose(views=views, unit=VIEW_TOKEN, aggregate=view_means, kl_scale=view_tokens, **valued)
-        plain = self.compose(views=views, unit=VIEW_TOKEN, aggregate=view_sums, **valued)
+            return self.compose(**shared, aggregate=view_means, kl_scale=view_tokens)
+        plain = self.compose(**shared, aggregate=view_sums)
         return replace(plain, loss=_within(plain.loss), kl=far_k3 if plain.kl is k3 else plain.kl)
 
     def _random(self, masked: bool) -> ViewRule:

@@ -43,12 +43,10 @@ def edge_views(rollouts: Rollouts, node_BL: Tensor, eos_ids: Iterable[int]) -> V
     levels, step_BT = node_BL.shape[1] - 1, rollouts.unmask_step_BT
     span_BT = torch.where(step_BT < 0, levels, step_BT * levels // rollouts.forwards_B[:, None])[:, None]
     level_K1 = torch.arange(levels, device=step_BT.device)[:, None]
-    response_BT = rollouts.seqs.response_BT
-    ends_BT = response_BT & torch.isin(rollouts.seqs.ids_BT, torch.tensor([*eos_ids], device=step_BT.device))
-    ends_BKT = (ends_BT[:, None] & (span_BT <= level_K1)).long()
+    ends_BKT = (rollouts.seqs.holds(eos_ids)[:, None] & (span_BT <= level_K1)).long()
     stands_BK1 = torch.stack([_stands(node_B) for node_B in node_BL.unbind(1)[1:]], 1)[..., None]
     active_BKT = stands_BK1 & (span_BT == level_K1) & (ends_BKT.cumsum(-1) - ends_BKT == 0)
-    masked_BKT = stands_BK1 & response_BT[:, None] & (span_BT >= level_K1)
+    masked_BKT = stands_BK1 & rollouts.seqs.response_BT[:, None] & (span_BT >= level_K1)
     weight_BKT = active_BKT.to(torch.float64)
     share_BKT = weight_BKT / weight_BKT.sum(-1, keepdim=True).clamp_min(1)
     return Views(masked_BKT, weight_BKT, torch.ones_like(weight_BKT), loss_weight_BKT=share_BKT)

@@ -32,3 +32,7 @@ class TaskConfig(Config):
     max_prompt_tokens: PositiveInt = 1024
     overlong: Literal["drop", "error"] = "drop"
     seed: int = Field(0, ge=0)
+
+    def source(self, split: Literal["train", "test"]) -> tuple[str, int]:
+        """Name or file of a split's rows, and how many of them to take."""
+        return (self.train, self.train_count) if split == "train" else (self.test or self.train, self.test_count)

@@ -39,8 +39,7 @@ def load_pairs(
 
 def read_split(task: TaskConfig, split: Split) -> list[Pair]:
     """Read or generate one split; a name without a file suffix is an embedded set of pairs."""
-    source = task.train if split == "train" else task.test or task.train
-    count = task.train_count if split == "train" else task.test_count
+    source, count = task.source(split)
     if source in PAIR_TASKS:
         return PAIR_TASKS[source](count, task.seed, split)
     if "." not in source:

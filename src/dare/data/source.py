@@ -44,8 +44,7 @@ def load_examples(task: TaskConfig, split: Split, answers: bool = False) -> list
 
     With ``answers`` every example has a worked answer and need not be gradable; without, it is the other way round.
     """
-    source = task.train if split == "train" else task.test or task.train
-    count = task.train_count if split == "train" else task.test_count
+    source, count = task.source(split)
     if source in TASKS:
         return TASKS[source](count, task.seed, split)
     if "." not in source:

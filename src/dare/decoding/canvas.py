@@ -10,7 +10,7 @@ from torch import Tensor
 
 from dare.decoding.config import DecodingConfig
 from dare.models.base import ModelSpec
-from dare.types import Rows, pack
+from dare.types import Rows, Sequences, pack
 
 _NO_BLOCK = 2**30
 
@@ -124,8 +124,7 @@ class Canvas(Rows):
 
     def has_eos(self, eos_ids: Sequence[int]) -> Tensor:
         """Rows whose response holds any of the end tokens."""
-        ends = torch.tensor(eos_ids, device=self.ids_NT.device)
-        return (torch.isin(self.ids_NT, ends) & self.response_NT).any(1)
+        return Sequences(self.ids_NT, self.response_NT, self.lengths_N).holds(eos_ids).any(1)
 
 
 def completions(prompts: Sequence[Sequence[int]], length: int, mask_id: int) -> list[list[int]]:

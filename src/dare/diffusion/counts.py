@@ -1,10 +1,9 @@
 """View samplers that mask an exact number of response tokens: less variance than independent coin flips."""
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from dare.diffusion.noise import key, uniform
+from dare.diffusion.noise import key, ranks, uniform
 from dare.diffusion.views import stack_views
 from dare.types import Sequences, Views
 
@@ -43,6 +42,26 @@ def coupled_count(seqs: Sequences, key_B: Tensor, *, pairs: int) -> Views:
     return stack_views(views)
 
 
+def antithetic_count(seqs: Sequences, key_B: Tensor, *, pairs: int) -> Views:
+    """``pairs`` of views that mask the first k tokens of a random order, and all from the k-th on; k uniform in 1..L.
+
+    Mirroring both draws turns k into L + 1 - k and the order around, and leaves their distribution: each view alone
+    is one of ``random_count``, weight L / (tokens masked), half of it and over ``pairs``. Unlike a mask and its
+    complement no view is empty; a pair scores every token, the k-th one twice.
+    """
+    length_B = seqs.response_BT.sum(1)
+    views = []
+    for number in range(pairs):
+        place_BT = _order(seqs, key(key_B, "order", number)) + 1
+        k_B = _stratified(uniform(key(key_B, "count"), 1)[:, 0], length_B, number, pairs) + 1
+        halves = ((place_BT <= k_B[:, None], k_B), (place_BT >= k_B[:, None], length_B + 1 - k_B))
+        for chosen_BT, size_B in halves:
+            masked_BT = chosen_BT & seqs.response_BT
+            rate_BT = (size_B.double() / length_B)[:, None].expand(masked_BT.shape)
+            views.append((masked_BT, masked_BT / rate_BT / (2 * pairs), rate_BT))
+    return stack_views(views)
+
+
 def block_count(seqs: Sequences, key_B: Tensor, *, block_size: int, count: int, levels: int | None = None) -> Views:
     """``count`` views in which every block masks k_b of its L_b response tokens, weight L_b / k_b over ``count``.
 
@@ -60,8 +79,8 @@ def block_count(seqs: Sequences, key_B: Tensor, *, block_size: int, count: int, 
     for number in range(count):
         k_BN = _stratified(draw_B1, size_BN, number % levels + place_BN, levels) + 1
         noise_BT = uniform(key(key_B, "subset", number), response_BNS[0].numel())
-        noise_BNS = noise_BT.view_as(response_BNS).masked_fill(~response_BNS, torch.inf)
-        masked_BNS = response_BNS & (noise_BNS.argsort(-1).argsort(-1) < k_BN[..., None])
+        rank_BNS = ranks(noise_BT.view_as(response_BNS), response_BNS)
+        masked_BNS = response_BNS & (rank_BNS < k_BN[..., None])
         rate_BNS = (k_BN.double() / size_BN)[..., None].expand(response_BNS.shape)
         masked_BT, rate_BT = (part.flatten(1)[:, :width] for part in (masked_BNS, rate_BNS))
         views.append((masked_BT, masked_BT / rate_BT / count, rate_BT))
@@ -75,5 +94,9 @@ def _stratified(draw_B: Tensor, choices_B: Tensor, number: int | Tensor, count: 
 
 def _subset(seqs: Sequences, key_B: Tensor, k_B: Tensor) -> Tensor:
     """A uniform subset of ``k_B`` response positions."""
-    noise_BT = uniform(key_B, seqs.ids_BT.shape[1]).masked_fill(~seqs.response_BT, torch.inf)
-    return seqs.response_BT & (noise_BT.argsort(1).argsort(1) < k_B[:, None])
+    return seqs.response_BT & (_order(seqs, key_B) < k_B[:, None])
+
+
+def _order(seqs: Sequences, key_B: Tensor) -> Tensor:
+    """Place of each response position in a random order."""
+    return ranks(uniform(key_B, seqs.ids_BT.shape[1]), seqs.response_BT)

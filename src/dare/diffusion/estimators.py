@@ -13,10 +13,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from dare.diffusion.antithetic import antithetic_count
-from dare.diffusion.counts import block_count, coupled_count
+from dare.diffusion.counts import antithetic_count, block_count, coupled_count
 from dare.diffusion.counts import random_count as strata
-from dare.diffusion.likelihood import elbo
+from dare.diffusion.likelihood import elbo, power_mean
 from dare.diffusion.trajectory import left_to_right as prefixes
 from dare.diffusion.trajectory import trajectory as transitions
 from dare.diffusion.views import ViewSampler, fully_masked
@@ -138,7 +137,7 @@ def left_to_right(budget: Budget) -> Estimator:
     """
 
     def views(seqs: Sequences, _: Tensor) -> Views:
-        return prefixes(_undecoded(seqs), block_size=budget.block_size)
+        return prefixes(seqs, seqs.response_BT, block_size=budget.block_size)
 
     return Estimator("left_to_right", "exact", views, budget.block_size, drawn=False)
 
@@ -176,14 +175,4 @@ ESTIMATORS: dict[str, Callable[[Budget], Estimator]] = {
 
 def log_power_mean(logp_BKT: Tensor, views: Views, *, beta: float) -> Tensor:
     """Sum over tokens of 1/beta log sum_k w_k p_k^beta, ``[B]``; a token that no view scores counts nothing."""
-    weight_BKT = views.weight_BKT.to(logp_BKT.dtype)
-    power_BT = torch.logsumexp(beta * logp_BKT + weight_BKT.log(), dim=1) / beta
-    return torch.where(views.scored_BKT.any(1), power_BT, 0.0).sum(1)
-
-
-def _undecoded(seqs: Sequences) -> Rollouts:
-    """Rollouts of which only the text is known."""
-    never_BT = torch.full_like(seqs.ids_BT, -1)
-    row_B = torch.arange(len(never_BT), device=never_BT.device)
-    logp_BT = torch.zeros(never_BT.shape, device=never_BT.device)
-    return Rollouts(seqs, seqs.response_BT, never_BT, row_B, row_B, seqs.lengths_B, logp_BT)
+    return power_mean(logp_BKT, views.weight_BKT, beta).sum(1)

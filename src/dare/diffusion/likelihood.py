@@ -73,6 +73,15 @@ def elbo(logp_BKT: Tensor, views: Views) -> Tensor:
     return token_sum(logp_BKT, views).sum(-1)
 
 
+def power_mean(logp_BKT: Tensor, weight_BKT: Tensor, beta: float) -> Tensor:
+    """1/beta log sum_k w_k p_k^beta of each token over its views, ``[B, T]``; zero where all weights are."""
+    seen_BT = (weight_BKT != 0).any(1)
+    power_BKT = beta * logp_BKT + weight_BKT.to(logp_BKT.dtype).log()
+    # a token that no view weighs has no finite value, and must leave no NaN in the gradient
+    power_BKT = torch.where(seen_BT[:, None], power_BKT, 0.0)
+    return torch.where(seen_BT, power_BKT.logsumexp(1) / beta, 0.0)
+
+
 def _scatter(values_M: Tensor, where_BT: Tensor) -> Tensor:
     """Put gathered values back at their positions; masked_scatter keeps the graph."""
     zeros_BT = torch.zeros(where_BT.shape, dtype=values_M.dtype, device=values_M.device)

@@ -57,6 +57,11 @@ def uniform(key_B: Tensor, *shape: int) -> Tensor:
     return _shift(state, 11).to(torch.float64) * 2.0**-53
 
 
+def ranks(noise_BT: Tensor, among_BT: Tensor) -> Tensor:
+    """Place of each of the positions ``among_BT`` in a random order of them, from 0 along the last dimension."""
+    return noise_BT.masked_fill(~among_BT, torch.inf).argsort(-1).argsort(-1)
+
+
 def uniform_at(key_M: Tensor, index_M: Tensor) -> Tensor:
     """Entry ``index_M`` of ``uniform(key_M, ...)``, for each pair: draw only what is used."""
     return _shift(mix(key_M ^ mix(index_M)), 11).to(torch.float64) * 2.0**-53

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from dare.diffusion.noise import key, uniform
+from dare.diffusion.noise import key, ranks, uniform
 from dare.diffusion.views import stack_views
 from dare.types import Sequences, Views
 
@@ -34,7 +34,7 @@ def block_prefix(
         chosen_B1 = order_BN.gather(1, (number % covered_B)[:, None])
         mine_BT = counted_BT & (block_BT == chosen_B1)
         k_B1 = _size(mine_BT.sum(1, keepdim=True), uniform(key(key_B, "count", number), 1), rates)
-        rank_BT = _ranks(uniform(key(key_B, "subset", number), seqs.ids_BT.shape[1]), mine_BT)
+        rank_BT = ranks(uniform(key(key_B, "subset", number), seqs.ids_BT.shape[1]), mine_BT)
         noised_BT = uniform(key(key_B, "noise", number), seqs.ids_BT.shape[1]) < prompt_rate
         behind_BT = seqs.response_BT & ((block_BT > chosen_B1) | ~counted_BT)
         before_BT = seqs.valid_BT & ~mine_BT & ~behind_BT
@@ -65,7 +65,3 @@ def _size(length_B1: Tensor, draw_B1: Tensor, rates: tuple[float, float]) -> Ten
     low_B1 = (length_B1 * rates[0]).long().clamp_min(1)
     high_B1 = torch.maximum((length_B1 * rates[1]).long(), low_B1)
     return low_B1 + (draw_B1 * (high_B1 - low_B1 + 1)).long().clamp_max(high_B1 - low_B1)
-
-
-def _ranks(noise_BT: Tensor, among_BT: Tensor) -> Tensor:
-    return noise_BT.masked_fill(~among_BT, torch.inf).argsort(1).argsort(1)

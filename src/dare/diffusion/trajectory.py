@@ -5,7 +5,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from dare.types import Rollouts, Views
+from dare.types import Rollouts, Sequences, Views
 
 _NEVER = 2**30
 
@@ -33,29 +33,32 @@ def trajectory(rollouts: Rollouts, *, block_size: int | None = None, shrink: int
     the noised half do not see each other. ``shrink`` consecutive steps of a block, or of the response, count as one
     (TraceRL, arXiv 2509.06949, section 4.3). ``loss_weight_BKT`` shares a weight of one out over each transition.
     """
-    step_BT, response_BT = _decided(rollouts), rollouts.seqs.response_BT
+    return _transitions(rollouts.seqs, rollouts.counted_BT, _decided(rollouts), block_size, shrink)
+
+
+def left_to_right(seqs: Sequences, counted_BT: Tensor, *, block_size: int | None = None) -> Views:
+    """One view per response position, which sees what precedes it: the exact likelihood of left-to-right decoding.
+
+    For block-causal models a view takes the same position of every block at once. Only ``counted_BT`` is scored.
+    """
+    column_T = torch.arange(seqs.ids_BT.shape[1], device=seqs.ids_BT.device)
+    return _transitions(seqs, counted_BT, torch.where(seqs.response_BT, column_T, _NEVER), block_size, 1)
+
+
+def _transitions(seqs: Sequences, counted_BT: Tensor, step_BT: Tensor, block_size: int | None, shrink: int) -> Views:
+    """A view per (merged) step of the order in which ``step_BT`` says that tokens were decided."""
     column_T = torch.arange(step_BT.shape[1], device=step_BT.device)
     block_BT = (column_T // (block_size or step_BT.shape[1])).expand_as(step_BT)
     order_BT = torch.where(step_BT < _NEVER, _rank(step_BT, block_BT) // shrink, _NEVER)
     last = int(order_BT[order_BT < _NEVER].max())
     view_K1 = torch.arange(last + 1, device=step_BT.device)[:, None]
-    masked_BKT = response_BT[:, None] & (order_BT[:, None] >= view_K1)
-    scored_BKT = (order_BT[:, None] == view_K1) & rollouts.counted_BT[:, None]
+    masked_BKT = seqs.response_BT[:, None] & (order_BT[:, None] >= view_K1)
+    scored_BKT = (order_BT[:, None] == view_K1) & counted_BT[:, None]
     sizes_BKN = scored_BKT.new_zeros(*scored_BKT.shape[:2], int(block_BT.max()) + 1, dtype=torch.float64)
     where_BKT = block_BT[:, None].expand_as(scored_BKT)
     sizes_BKN.scatter_add_(2, where_BKT, scored_BKT.double())
     weight_BKT = scored_BKT / sizes_BKN.gather(2, where_BKT).clamp_min(1)
     return replace(_views(masked_BKT, scored_BKT), loss_weight_BKT=weight_BKT)
-
-
-def left_to_right(rollouts: Rollouts, *, block_size: int | None = None) -> Views:
-    """One view per response position, which sees what precedes it: the exact likelihood of left-to-right decoding.
-
-    For block-causal models a view takes the same position of every block at once.
-    """
-    column_T = torch.arange(rollouts.seqs.ids_BT.shape[1], device=rollouts.seqs.ids_BT.device)
-    ordered = replace(rollouts, unmask_step_BT=torch.where(rollouts.seqs.response_BT, column_T, -1))
-    return trajectory(ordered, block_size=block_size)
 
 
 def _rank(step_BT: Tensor, block_BT: Tensor) -> Tensor:

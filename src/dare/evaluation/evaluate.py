@@ -77,7 +77,7 @@ def _summarise(
     tokens = float(rollouts.length_B.sum())
     return Result(
         name=config.name,
-        task=config.task.test or config.task.train,
+        task=config.task.source("test")[0],
         count=count,
         accuracy=correct / count,
         low=low,

@@ -35,8 +35,9 @@ def train_dpo(config: DPORunConfig) -> Path:
 def make_batch(config: DPORunConfig, run: Run, rows: list[Item], step: int, reference: ReferenceScores | None) -> Batch:
     """Lay out chosen and rejected answers in turn, draw their masks and look up what the reference says of them."""
     spec, sampler = run.engine.spec, config.dpo.sampler(run.engine.spec)
-    block_size = spec.block_size or config.decoding.block_size or config.decoding.max_new_tokens
-    seqs = answer_sequences(_in_turn(rows), spec, config.eos_padding, config.decoding.max_new_tokens, block_size)
+    seqs = answer_sequences(
+        _in_turn(rows), spec, config.eos_padding, config.decoding.max_new_tokens, config.decoding.block_for(spec)
+    )
     key_B = pair_keys(config, rows, step, len(run.items.rows))
     batch = Batch(seqs, sampler(seqs, key_B), seqs.response_BT, together=2).to(run.engine.config.device)
     if reference is None:

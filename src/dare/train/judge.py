@@ -59,7 +59,7 @@ class Judge:
         settings, room_B = self.config.algorithm, rollouts.seqs.response_BT.sum(1)
         reward_B = torch.tensor([one.total for one in grades], dtype=torch.float64, device=room_B.device)
         if settings.truncated_is_wrong:
-            reward_B = torch.where(rollouts.seqs.has_any(self.eos_ids), reward_B, 0.0)
+            reward_B = torch.where(rollouts.seqs.holds(self.eos_ids).any(1), reward_B, 0.0)
         if settings.overlong_buffer:
             # DAPO, arXiv 2503.14476, equation 13
             over_B = rollouts.length_B - (room_B - settings.overlong_buffer)

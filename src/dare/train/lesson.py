@@ -23,7 +23,7 @@ def lessons(
 
     ``apart_B`` the largest log ratio between trainer and decoder measured in each row.
     """
-    drawn = [algorithm.views(outcome, inner) for inner in range(settings.updates)]
+    drawn = [algorithm.views(outcome, inner) for inner in range(settings.updates if algorithm.fresh_views else 1)]
     if algorithm.kl_in_reward and algorithm.kl_coef:
         divergence_B = _divergence(algorithm, engine, outcome.rollouts, drawn[0], meter)
         outcome = replace(outcome, reward_B=outcome.reward_B - algorithm.kl_coef * divergence_B)
@@ -39,25 +39,35 @@ def lessons(
     if not bool(keep_B.any()):
         return []
     kept, advantage_BKT = outcome.select(keep_B), advantage_BKT[keep_B]
-    batches = [
-        _lesson(algorithm, engine, kept.rollouts, advantage_BKT, views.select(keep_B), inner)
-        for inner, views in enumerate(drawn)
-    ]
+    kept_views = [views.select(keep_B) for views in drawn]
+    batches = _batches(algorithm, engine, kept.rollouts, advantage_BKT, kept_views, settings.updates)
     if return_BKT is None:
         return batches
     return [replace(batch, value_BKT=kept.value_BKT, return_BKT=return_BKT[keep_B]) for batch in batches]
 
 
+def _batches(
+    algorithm: Algorithm, engine: Engine, rollouts: Rollouts, advantage_BKT: Tensor, drawn: list[Views], updates: int
+) -> list[Batch]:
+    """One batch per update; at the first one the behaviour policy is the live one and need not be scored."""
+    if algorithm.fresh_views:
+        return [
+            _lesson(algorithm, engine, rollouts, advantage_BKT, views, later=inner > 0)
+            for inner, views in enumerate(drawn)
+        ]
+    batch = _lesson(algorithm, engine, rollouts, advantage_BKT, drawn[0], later=updates > 1)
+    return [replace(batch, old_BKT=None), *[batch] * (updates - 1)]
+
+
 def _lesson(
-    algorithm: Algorithm, engine: Engine, rollouts: Rollouts, advantage_BKT: Tensor, views: Views, inner: int
+    algorithm: Algorithm, engine: Engine, rollouts: Rollouts, advantage_BKT: Tensor, views: Views, *, later: bool
 ) -> Batch:
-    """One update's batch; at the first one the behaviour policy is the live one and need not be scored."""
     seqs = rollouts.seqs
     return Batch(
         seqs,
         views,
         rollouts.counted_BT,
-        old_BKT=engine.score(seqs, views).logp_BKT if inner and algorithm.behaviour else None,
+        old_BKT=engine.score(seqs, views).logp_BKT if later and algorithm.behaviour else None,
         reference_BKT=engine.score(seqs, views, reference=True).logp_BKT if algorithm.kl_in_loss else None,
         advantage_BKT=advantage_BKT,
     )

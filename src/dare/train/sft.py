@@ -35,8 +35,9 @@ def train_sft(config: SFTConfig) -> Path:
 def make_batch(config: SFTConfig, run: Run, rows: list[Item], step: int, views: ViewSampler) -> Batch:
     """Pad rows, draw their noise by (seed, step, row) and mark what precedes the EOS padding."""
     spec = run.engine.spec
-    block_size = spec.block_size or config.decoding.block_size or config.decoding.max_new_tokens
-    seqs = answer_sequences(rows, spec, config.eos_padding, config.decoding.max_new_tokens, block_size)
+    seqs = answer_sequences(
+        rows, spec, config.eos_padding, config.decoding.max_new_tokens, config.decoding.block_for(spec)
+    )
     key_B = key(config.train.seed, "sft", step, torch.tensor([item.index for item in rows]))
     real_B = torch.tensor([len(item.prompt_ids) + len(item.answer_ids) + 1 for item in rows])
     counted_BT = seqs.response_BT & (torch.arange(seqs.ids_BT.shape[1]) < real_B[:, None])
