@@ -15,14 +15,16 @@ from dare.train.rl import train_rl
 
 SMALLER = {
     "bgpo": ["algorithm.draws=4"],
+    "coupled_grpo": ["decoding.steps=4"],
     "dtreerpo": ["algorithm={roots: 4, branches: 2}"],
     "ebpo": ["algorithm.draws=4"],
     "justgrpo": ["decoding.steps=8"],
     "mdpo": ["algorithm={temperature: 1.0, trained_steps: 2}", "decoding.eos=never"],
     "ppo": ["algorithm.critic.lr=1e-3", "train.steps=20"],
+    "spg": ["decoding.steps=4", "train.steps=30"],
     "tracerl": ["algorithm.truncated_is_wrong=false"],
 }
-"""What keeps a run within seconds, or the decoder to the algorithm's order."""
+"""What lets a run learn within seconds, or keeps the decoder to the algorithm's order."""
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
