@@ -1,10 +1,11 @@
 import json
+from functools import partial
 
 import pytest
 import torch
 from safetensors.torch import load_file
 
-from dare.algorithms.advantage import group_mean, leave_one_out
+from dare.algorithms.advantage import group_mean, group_std, leave_one_out, z_score
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +29,28 @@ def test_the_authors_rectangular_groups(golden, group_size, advantage, who):
     assert torch.allclose(advantage(reward_B, group_B), wanted_B, rtol=1e-8, atol=1e-12)
 
 
-@pytest.mark.parametrize(("advantage", "who"), [(group_mean, "no_std"), (leave_one_out, "leave_one_out")])
+def test_justgrpo_standardises_the_samples_of_a_prompt(golden, shared):
+    """Its rows come sample by sample: the prompts are interleaved."""
+    settings = json.loads((shared / "golden" / "algorithms" / "advantages.json").read_text())["cases"]
+    settings = settings["justgrpo_generation_major"]["settings"]
+    reward_B = golden["justgrpo_generation_major/in/rewards"]
+    group_B = torch.arange(len(reward_B)) % (len(reward_B) // settings["group_size"])
+    ours_B = group_std(reward_B, group_B, floor=settings["delta"])
+    assert torch.allclose(ours_B, golden["justgrpo_generation_major/out/authors/std"], rtol=1e-8, atol=1e-12)
+
+
+def test_tracerl_standardises_by_the_deviation_of_the_group(golden):
+    reward_PG, wanted_PG = (golden[f"tracerl_zscore/{name}"] for name in ("in/rewards", "out/authors/population_zscore"))
+    group_B = torch.arange(len(reward_PG)).repeat_interleave(reward_PG.shape[1])
+    ours_PG = z_score(reward_PG.flatten(), group_B).view_as(reward_PG)
+    assert torch.allclose(ours_PG, wanted_PG, rtol=1e-8, atol=1e-12)
+    assert (reward_PG == reward_PG[:, :1]).all(1).any(), "the golden has a group without a spread"
+
+
+RAGGED = [(group_mean, "no_std"), (leave_one_out, "leave_one_out"), (partial(group_std, floor=1e-6), "std")]
+
+
+@pytest.mark.parametrize(("advantage", "who"), RAGGED)
 def test_ragged_unsorted_groups(golden, advantage, who):
     reward_B, group_B = golden["verl_by_uid/in/rewards"], golden["verl_by_uid/in/uid"]
     wanted_B = golden[f"verl_by_uid/out/dare_release/{who}"]
