@@ -12,10 +12,10 @@ test: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/pytest
+	$(BIN)/pytest --numprocesses auto
 
 test-learning: $(READY)
-	$(BIN)/pytest tests/train/test_learning.py --seeds 3
+	$(BIN)/pytest tests/train/test_learning.py --numprocesses auto -m '' --seeds 3
 
 lint: $(READY)
 	$(BIN)/ruff check --fix .

@@ -40,7 +40,8 @@ def test_justgrpo_standardises_the_samples_of_a_prompt(golden, shared):
 
 
 def test_tracerl_standardises_by_the_deviation_of_the_group(golden):
-    reward_PG, wanted_PG = (golden[f"tracerl_zscore/{name}"] for name in ("in/rewards", "out/authors/population_zscore"))
+    reward_PG = golden["tracerl_zscore/in/rewards"]
+    wanted_PG = golden["tracerl_zscore/out/authors/population_zscore"]
     group_B = torch.arange(len(reward_PG)).repeat_interleave(reward_PG.shape[1])
     ours_PG = z_score(reward_PG.flatten(), group_B).view_as(reward_PG)
     assert torch.allclose(ours_PG, wanted_PG, rtol=1e-8, atol=1e-12)

@@ -1,6 +1,7 @@
 """Each algorithm raises the reward of a task it can learn within seconds, on each kind of attention it is defined for.
 
-``--seeds 3`` (``make test-learning``) repeats every run with other weights, data order and noise.
+``make test-learning`` runs all of them over three seeds: other weights, data order and noise. The ordinary tests run
+the quick ones over one.
 """
 
 from pathlib import Path
@@ -15,7 +16,7 @@ from dare.train.rl import train_rl
 
 SMALLER = {
     "bgpo": ["algorithm.draws=4"],
-    "coupled_grpo": ["decoding.steps=4"],
+    "coupled_grpo": ["decoding.steps=4", "train.steps=40"],
     "dtreerpo": ["algorithm={roots: 4, branches: 2}"],
     "ebpo": ["algorithm.draws=4"],
     "justgrpo": ["decoding.steps=8"],
@@ -25,13 +26,15 @@ SMALLER = {
     "tracerl": ["algorithm.truncated_is_wrong=false"],
 }
 """What lets a run learn within seconds, or keeps the decoder to the algorithm's order."""
+QUICK = {"d1", "wd1", "tracerl", "dtreerpo"}
+RUNS = [pytest.param(*cell, marks=[] if cell[0] in QUICK else pytest.mark.learning) for cell in SUPPORTED]
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     metafunc.parametrize("seed", range(metafunc.config.getoption("--seeds")))
 
 
-@pytest.mark.parametrize(("name", "kind"), SUPPORTED)
+@pytest.mark.parametrize(("name", "kind"), RUNS)
 def test_reward_rises(name: str, kind: str, seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(registry.REWARDS, "toy", ones)
     settings = [
