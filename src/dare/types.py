@@ -92,7 +92,8 @@ class Views(Rows):
 
     ``loss_weight_BKT`` the weight of a scored token in the loss, where an algorithm asks; ``imitation_BKT`` the weight
     of its cross-entropy, which no ratio enters; ``ids_BKT`` what each view shows and expects, where that is not the
-    final text; ``temperature`` divides the logits before a log-probability is read.
+    final text; ``shown_BKT`` what each view shows where it does not mask, if that is not what it expects (wrong tokens
+    to be corrected); ``temperature`` divides the logits before a log-probability is read.
     """
 
     masked_BKT: Tensor
@@ -101,6 +102,7 @@ class Views(Rows):
     loss_weight_BKT: Tensor | None = None
     imitation_BKT: Tensor | None = None
     ids_BKT: Tensor | None = None
+    shown_BKT: Tensor | None = None
     temperature: float = 1.0
 
     @property

@@ -35,7 +35,8 @@ def score_view(model: "Scorer", seqs: Sequences, views: Views, view: int) -> tup
         return torch.zeros(scored_BT.shape, device=scored_BT.device), torch.empty(0, model.spec.vocab_size)
     ids_BT = seqs.ids_BT if views.ids_BKT is None else views.ids_BKT[:, view]
     ids_NT, scored_NT = ids_BT[row_N], scored_BT[row_N]
-    noised_NT = torch.where(views.masked_BKT[row_N, view], model.spec.mask_id, ids_NT)
+    shown_NT = ids_NT if views.shown_BKT is None else views.shown_BKT[row_N, view]
+    noised_NT = torch.where(views.masked_BKT[row_N, view], model.spec.mask_id, shown_NT)
     clean_NT = ids_NT if model.spec.attention == "block_causal" else None
     hidden_NTD = model.hidden(noised_NT, seqs.lengths_B[row_N], clean_NT=clean_NT)
     logp_M, logits_MV = model.read(hidden_NTD[scored_NT], ids_NT[scored_NT], views.temperature)
