@@ -1,4 +1,5 @@
 import torch
+from torch import Tensor
 
 from dare.models.base import ModelSpec
 from dare.models.transformer import Architecture, Transformer
@@ -26,3 +27,14 @@ def toy_model(
     for weight in model.parameters():
         torch.nn.init.normal_(weight, std=0.5)
     return model
+
+
+def all_states(
+    model: Transformer, shown_NT: Tensor, lengths_N: Tensor | None = None, clean_NT: Tensor | None = None
+) -> Tensor:
+    """The states ``[N, T, D]`` of every token of padded rows, as training reads them; zero on padding."""
+    rows, width = shown_NT.shape
+    lengths_N = torch.full((rows,), width) if lengths_N is None else lengths_N
+    valid_NT = torch.arange(width) < lengths_N[:, None]
+    states_MD = model.states(shown_NT, lengths_N, valid_NT, clean_NT=clean_NT)
+    return states_MD.new_zeros(rows, width, states_MD.shape[1]).masked_scatter(valid_NT[..., None], states_MD)

@@ -33,7 +33,7 @@ def activations(model: Transformer, rows: int, width: int, scored: int) -> Activ
 
 
 def kept_bytes(model: Transformer, width: int, rows: int = _ROWS) -> int:
-    """Bytes that autograd keeps for a pass over ``rows`` rows, one of them padded; weights are not counted."""
+    """Bytes that autograd keeps for a pass over ``rows`` rows; weights are not counted."""
     kept = {_place(weight): 0 for weight in model.parameters()}
 
     def keep(tensor: Tensor) -> Tensor:
@@ -42,11 +42,11 @@ def kept_bytes(model: Transformer, width: int, rows: int = _ROWS) -> int:
 
     device = next(model.parameters()).device
     ids_NT = torch.zeros(rows, width, dtype=torch.int64, device=device)
-    lengths_N = torch.full((rows,), width, device=device)
-    lengths_N[0] -= 1
+    lengths_N = torch.full((rows,), width)
+    read_NT = torch.ones(rows, width, dtype=torch.bool)
     clean_NT = ids_NT if model.spec.attention == "block_causal" else None
     with saved_tensors_hooks(keep, lambda tensor: tensor):
-        states = model.hidden(ids_NT, lengths_N, clean_NT=clean_NT)
+        states = model.states(ids_NT, lengths_N, read_NT, clean_NT=clean_NT)
     del states
     return sum(kept.values())
 

@@ -15,7 +15,7 @@ class Fixed:
         self.spec = toy_model(vocab_size=logits_TV.shape[1]).spec
         self.logits_TV = logits_TV
 
-    def hidden(self, ids_NT, lengths_N, *, clean_NT=None):
+    def hidden(self, ids_NT, lengths_N):
         return self.logits_TV[: ids_NT.shape[1]].expand(len(ids_NT), -1, -1)
 
     def head(self, hidden_MD):

@@ -43,10 +43,13 @@ def test_nothing_is_written_where_a_view_does_not_score(model):
 def test_half_precision_logits_are_widened_before_the_softmax(model):
     model = model.to(torch.bfloat16)
     seqs = pack(UNEQUAL, model.spec.pad_id)
-    logp_BT, logits_MV = score_view(model, seqs, one_view(seqs.response_BT), 0)
-    assert logp_BT.dtype == logits_MV.dtype == torch.float32
-    wanted_M = logits_MV.log_softmax(-1).gather(1, seqs.ids_BT[seqs.response_BT][:, None])[:, 0]
-    assert torch.equal(logp_BT[seqs.response_BT], wanted_M)
+    logp_BT, entropy_BT = score_view(model, seqs, one_view(seqs.response_BT), 0, entropy=True)
+    assert logp_BT.dtype == entropy_BT.dtype == torch.float32
+    masked_BT = torch.where(seqs.response_BT, model.spec.mask_id, seqs.ids_BT)
+    states_MD = model.states(masked_BT, seqs.lengths_B, seqs.response_BT)
+    logp_MV = model.head(states_MD).float().log_softmax(-1)
+    wanted_M = logp_MV.gather(1, seqs.ids_BT[seqs.response_BT][:, None])[:, 0]
+    torch.testing.assert_close(logp_BT[seqs.response_BT], wanted_M, rtol=1e-6, atol=1e-6)
 
 
 def test_reductions_by_hand():

@@ -15,7 +15,7 @@ from dare.models.checkpoint import Checkpoint
 from dare.models.lora import LoraSettings, add_adapter
 from dare.models.value import ValueModel
 from rows import UNEQUAL, outcome, pack, text_rollouts, toy_engine
-from toy import toy_model
+from toy import all_states, toy_model
 
 KINDS = {"full": {"attention": "full"}, "block": {"attention": "block_causal", "block_size": 2}}
 
@@ -58,7 +58,7 @@ def test_a_value_is_read_at_its_token_in_the_masked_row(kind):
         one = slice(b, b + 1)
         ids_BT = torch.where(batch.views.masked_BKT[one, k], engine.spec.mask_id, batch.seqs.ids_BT[one])
         clean_BT = batch.seqs.ids_BT[one] if kind == "block" else None
-        state_D = engine.model.hidden(ids_BT, batch.seqs.lengths_B[one], clean_NT=clean_BT)[0, i]
+        state_D = all_states(engine.model, ids_BT, batch.seqs.lengths_B[one], clean_BT)[0, i]
         assert float(value_BKT[b, k, i]) == pytest.approx(float((state_D @ critic.value).detach()), rel=1e-10)
     assert (value_BKT[~batch.views.scored_BKT] == 0).all()
 

@@ -4,7 +4,7 @@ import torch.nn.functional as F
 
 from dare.decoding.config import DecodingConfig
 from dare.decoding.denoise import denoise
-from dare.diffusion.likelihood import score_view, token_logp
+from dare.diffusion.likelihood import score_view
 from rows import keys, one_view, pack
 from toy import toy_model
 
@@ -18,15 +18,18 @@ class CopyModel:
         self.spec = toy_model(attention=attention, block_size=4 if attention == "block_causal" else None).spec
         self.text_T = torch.tensor([*text[shift:], *[0] * shift])
 
-    def hidden(self, ids_NT, lengths_N, *, clean_NT=None):
+    def hidden(self, ids_NT, lengths_N):
         states_TD = F.one_hot(self.text_T[: ids_NT.shape[1]], self.spec.vocab_size)
         return states_TD.double().expand(len(ids_NT), -1, -1)
 
     def head(self, hidden_MD):
         return 50 * hidden_MD
 
-    def read(self, hidden_MD, ids_M, temperature):
-        return token_logp(self.head(hidden_MD), ids_M, temperature)
+    def states(self, shown_NT, lengths_N, read_NT, *, clean_NT=None):
+        return self.hidden(shown_NT, lengths_N)[read_NT]
+
+    def read(self, hidden_MD, ids_M, temperature, *, entropy=False):
+        return self.head(hidden_MD).log_softmax(-1).gather(1, ids_M[:, None])[:, 0], None
 
 
 def _loss_and_text(shift, attention):

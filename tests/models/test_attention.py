@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from dare.models.attention import block_causal_mask, full_mask, noised_clean_mask
+from dare.models.attention import block_causal_mask, full_mask
 
 SIZES = [(n, block) for n in range(1, 13) for block in range(1, n + 1)]
 
@@ -17,15 +17,6 @@ def _brute_force(sees, valid_NT):
     return torch.tensor([[[(sees(q, k) and valid[k]) or q == k for k in ids] for q in ids] for valid in rows])
 
 
-def _noised_clean(q, k, n, block):
-    query, key = (q % n) // block, (k % n) // block
-    if q < n and k < n:
-        return query == key
-    if q < n:
-        return key < query
-    return k >= n and key <= query
-
-
 @pytest.mark.parametrize(("n", "block"), SIZES)
 def test_block_causal_mask(n, block):
     def sees(q, k):
@@ -33,16 +24,6 @@ def test_block_causal_mask(n, block):
 
     for valid_NT in (_valid(n), torch.ones(1, n, dtype=torch.bool)):
         assert torch.equal(block_causal_mask(valid_NT, block)[:, 0], _brute_force(sees, valid_NT))
-
-
-@pytest.mark.parametrize(("n", "block"), SIZES)
-def test_noised_clean_mask(n, block):
-    def sees(q, k):
-        return _noised_clean(q, k, n, block)
-
-    for valid_NT in (_valid(n), torch.ones(1, n, dtype=torch.bool)):
-        twice_NT = torch.cat([valid_NT, valid_NT], dim=1)
-        assert torch.equal(noised_clean_mask(valid_NT, block)[:, 0], _brute_force(sees, twice_NT))
 
 
 @pytest.mark.parametrize("n", range(1, 13))

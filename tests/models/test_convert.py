@@ -31,6 +31,7 @@ from dare.models.checkpoint import Checkpoint
 from dare.models.tokenizer import tiny_tokenizer
 from dare.train.run import load_model
 from rows import keys
+from toy import all_states
 
 SIZES = {
     "hidden_size": 32,
@@ -131,8 +132,8 @@ def learns(model) -> bool:
     clean_NT = text_NT if model.spec.block_size else None
     optimizer, losses = torch.optim.AdamW(model.parameters(), lr=1e-2), []
     for _ in range(15):
-        states = model.hidden(noised_NT, torch.tensor([20]), clean_NT=clean_NT)
-        loss = cross_entropy(model.head(states[masked_NT]), text_NT[masked_NT])
+        states_MD = model.states(noised_NT, torch.tensor([20]), masked_NT, clean_NT=clean_NT)
+        loss = cross_entropy(model.head(states_MD), text_NT[masked_NT])
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -149,7 +150,7 @@ def test_one_paired_forward_equals_a_forward_per_block(block_size: int, tmp_path
     clean_NT = torch.randint(0, 250, (2, 14))
     noised_NT = clean_NT.masked_fill(torch.rand(2, 14) < 0.5, model.spec.mask_id)
     lengths_N = torch.tensor([14, 11])
-    paired_NTD = model.hidden(noised_NT, lengths_N, clean_NT=clean_NT)
+    paired_NTD = all_states(model, noised_NT, lengths_N, clean_NT)
     for start in range(0, 14, block_size):
         stop = min(start + block_size, 14)
         canvas_NT = torch.cat([clean_NT[:, :start], noised_NT[:, start:stop]], 1)

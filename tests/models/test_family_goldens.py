@@ -15,6 +15,7 @@ from dare.models.family import Family, family_of
 from dare.models.transformer import Transformer
 from dare.models.weights import tensor_targets
 from families import BLOCK, FULL, load_golden
+from toy import all_states
 
 ATOL = 1e-4
 
@@ -26,8 +27,9 @@ def cases(golden: dict[str, Tensor], prefix: str) -> list[str]:
 def logits(model: Transformer, ids_NT: Tensor, *, clean_NT: Tensor | None = None, block: int | None = None) -> Tensor:
     if block is not None:
         model.spec = replace(model.spec, attention="block_causal", block_size=block)
-    lengths_N = torch.full((len(ids_NT),), ids_NT.shape[1])
-    return model.head(model.hidden(ids_NT, lengths_N, clean_NT=clean_NT))
+    if clean_NT is not None:
+        return model.head(all_states(model, ids_NT, clean_NT=clean_NT))
+    return model.head(model.hidden(ids_NT, torch.full((len(ids_NT),), ids_NT.shape[1])))
 
 
 def aligned(name: str, raw_NTV: Tensor) -> Tensor:

@@ -8,6 +8,7 @@ import torch
 from dare.algorithms.coupled_grpo import CoupledGRPO
 from dare.algorithms.d1 import D1
 from dare.algorithms.sft import NegativeElbo
+from dare.algorithms.sft_config import ObjectiveConfig
 from dare.batch import Batch
 from dare.decoding.config import DecodingConfig
 from dare.diffusion.noise import key
@@ -15,7 +16,6 @@ from dare.engines.config import EngineConfig, OptimConfig
 from dare.engines.local import LocalEngine
 from dare.models.checkpoint import Checkpoint, load_checkpoint, save_model
 from dare.models.lora import LoraSettings, add_adapter, has_adapter
-from dare.train.sft import sft_views
 from dare.types import pack
 from families import FAMILIES, load
 from rows import outcome
@@ -31,7 +31,7 @@ def engine(checkpoint: Checkpoint, lr: float = 1e-3) -> LocalEngine:
 def sft_losses(job: LocalEngine, steps: int = 6) -> list[float]:
     rows = [[*prompt, 21, 22, 23, 24, job.spec.eos_ids[0]] for prompt in PROMPTS]
     seqs = pack(rows, [len(prompt) for prompt in PROMPTS], job.spec.pad_id)
-    views = sft_views(job.spec)(seqs, KEYS)
+    views = ObjectiveConfig().views(job.spec, torch.arange(3))(seqs, KEYS, None)
     batch = Batch(seqs, views, seqs.response_BT)
     return [job.update(batch, NegativeElbo()).mean()["loss"] for _ in range(steps)]
 

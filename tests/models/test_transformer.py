@@ -1,9 +1,10 @@
 import pytest
 import torch
 
-from dare.models.transformer import Architecture, Transformer, rope_tables, rotate
+from dare.models.rope import rope_tables, rotate
+from dare.models.transformer import Architecture, Transformer
 from rows import pack
-from toy import toy_model
+from toy import all_states, toy_model
 
 BLOCK = 3
 KINDS = {"full": {"attention": "full"}, "block": {"attention": "block_causal", "block_size": BLOCK}}
@@ -11,10 +12,12 @@ PAIRS = [([0], [1, 1, 0]), ([1, 0, 0, 1, 1], [0, 1, 1, 0, 0])]
 IDS = [0, 1, 1, 0, 1, 0, 0, 1]
 
 
-def _logits(model, ids, **keywords):
-    ids_NT = torch.tensor([ids])
+def _logits(model, ids, clean=None):
+    ids_NT, clean_NT = torch.tensor([ids]), None if clean is None else torch.tensor([clean])
     with torch.no_grad():
-        return model.head(model.hidden(ids_NT, torch.tensor([len(ids)]), **keywords))[0]
+        if clean is None:
+            return model.head(model.hidden(ids_NT, torch.tensor([len(ids)])))[0]
+        return model.head(all_states(model, ids_NT, clean_NT=clean_NT))[0]
 
 
 def _differs(first, second):
@@ -26,12 +29,15 @@ def test_a_row_is_the_same_alone_and_beside_a_longer_one(kind, paired):
     model = toy_model(**KINDS[kind])
     for pad_id in (model.spec.pad_id, 0, model.spec.mask_id):
         seqs = pack(PAIRS, pad_id, extra=2)
-        clean = {"clean_NT": seqs.ids_BT} if paired else {}
         with torch.no_grad():
-            together_BTV = model.head(model.hidden(seqs.ids_BT, seqs.lengths_B, **clean))
+            if paired:
+                together_BTD = all_states(model, seqs.ids_BT, seqs.lengths_B, seqs.ids_BT)
+            else:
+                together_BTD = model.hidden(seqs.ids_BT, seqs.lengths_B)
+            together_BTV = model.head(together_BTD)
         for row, (prompt, response) in enumerate(PAIRS):
             ids = prompt + response
-            alone_TV = _logits(model, ids, **({"clean_NT": torch.tensor([ids])} if paired else {}))
+            alone_TV = _logits(model, ids, ids if paired else None)
             assert torch.allclose(together_BTV[row, : len(ids)], alone_TV, rtol=0, atol=1e-12)
 
 
@@ -58,23 +64,22 @@ def test_position_matters():
 
 def test_a_clean_pair_equals_the_plain_pass():
     model = toy_model(**KINDS["block"])
-    assert torch.allclose(_logits(model, IDS), _logits(model, IDS, clean_NT=torch.tensor([IDS])), rtol=0, atol=1e-12)
+    assert torch.allclose(_logits(model, IDS), _logits(model, IDS, IDS), rtol=0, atol=1e-12)
 
 
 def test_the_pair_reads_clean_copies_of_earlier_blocks_alone():
     model = toy_model(**KINDS["block"])
-    clean = torch.tensor([IDS])
     noised = [4] * len(IDS)
-    before = _logits(model, noised, clean_NT=clean)
+    before = _logits(model, noised, IDS)
     for changed in range(len(IDS)):
-        other = clean.clone()
-        other[0, changed] = 1 - other[0, changed]
+        other = [*IDS]
+        other[changed] = 1 - other[changed]
         later = torch.arange(len(IDS)) // BLOCK > changed // BLOCK
-        assert torch.equal(_differs(before, _logits(model, noised, clean_NT=other)), later)
+        assert torch.equal(_differs(before, _logits(model, noised, other)), later)
         ids = [*noised]
         ids[changed] = 0
         own = torch.arange(len(IDS)) // BLOCK == changed // BLOCK
-        assert torch.equal(_differs(before, _logits(model, ids, clean_NT=clean)), own)
+        assert torch.equal(_differs(before, _logits(model, ids, IDS)), own)
 
 
 def test_a_tied_head_is_the_embedding():
@@ -93,8 +98,8 @@ def test_a_tied_head_is_the_embedding():
 def test_rotary_scores_depend_on_distance_alone():
     arch = toy_model().arch
     generator = torch.Generator().manual_seed(0)
-    x = torch.randn(arch.head_size, dtype=torch.float64, generator=generator).expand(9, -1)
-    turned_TD = rotate(x, rope_tables(torch.arange(9), arch, torch.float64))
+    x = torch.randn(arch.head_size, dtype=torch.float64, generator=generator).expand(9, 1, -1)
+    turned_TD = rotate(x, rope_tables(torch.arange(9), arch.rotary_size, arch.rope_theta, torch.float64))[:, 0]
     score_TT = turned_TD @ turned_TD.T
     for distance in range(9):
         assert torch.allclose(score_TT.diagonal(distance), score_TT[0, distance].expand(9 - distance))

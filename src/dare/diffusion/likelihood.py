@@ -23,45 +23,35 @@ class Scores:
     entropy_BKT: Tensor
 
 
-def score_view(model: "Scorer", seqs: Sequences, views: Views, view: int) -> tuple[Tensor, Tensor]:
-    """Return ``logp_BT`` and ``logits_MV`` of one view; only rows that score anything are read, and only their scored
-    positions meet the vocabulary.
+def score_view(
+    model: "Scorer", seqs: Sequences, views: Views, view: int, *, entropy: bool = False
+) -> tuple[Tensor, Tensor | None]:
+    """Return ``logp_BT`` and, where asked for, ``entropy_BT`` of one view; only rows that score anything are read, and
+    only their scored positions meet the vocabulary.
 
-    Block-causal models read the pair [noised | clean], so that a block sees the clean tokens before it.
+    Block-causal models read the pair of shown and clean tokens, so that a block sees the clean tokens before it.
     """
     scored_BT = views.scored_BKT[:, view]
     row_N = scored_BT.any(1).nonzero()[:, 0]
     if not len(row_N):
-        return torch.zeros(scored_BT.shape, device=scored_BT.device), torch.empty(0, model.spec.vocab_size)
+        zeros_BT = torch.zeros(scored_BT.shape, device=scored_BT.device)
+        return zeros_BT, zeros_BT if entropy else None
     ids_BT = seqs.ids_BT if views.ids_BKT is None else views.ids_BKT[:, view]
     ids_NT, scored_NT = ids_BT[row_N], scored_BT[row_N]
     shown_NT = ids_NT if views.shown_BKT is None else views.shown_BKT[row_N, view]
-    noised_NT = torch.where(views.masked_BKT[row_N, view], model.spec.mask_id, shown_NT)
+    shown_NT = torch.where(views.masked_BKT[row_N, view], model.spec.mask_id, shown_NT)
     clean_NT = ids_NT if model.spec.attention == "block_causal" else None
-    hidden_NTD = model.hidden(noised_NT, seqs.lengths_B[row_N], clean_NT=clean_NT)
-    logp_M, logits_MV = model.read(hidden_NTD[scored_NT], ids_NT[scored_NT], views.temperature)
-    return _scatter(logp_M, scored_BT), logits_MV
-
-
-def token_logp(logits_MV: Tensor, ids_M: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
-    """Return the log-probability ``[M]`` of each token and the logits it comes from, in float32 or wider."""
-    # half-precision logits lose the digits a ratio of probabilities needs
-    logits_MV = logits_MV.to(torch.promote_types(logits_MV.dtype, torch.float32))
-    if temperature != 1:
-        logits_MV = logits_MV / temperature
-    return torch.log_softmax(logits_MV, -1).gather(-1, ids_M[:, None])[:, 0], logits_MV
+    states_MD = model.states(shown_NT, seqs.lengths_B[row_N], scored_NT, clean_NT=clean_NT)
+    logp_M, entropy_M = model.read(states_MD, ids_NT[scored_NT], views.temperature, entropy=entropy)
+    return _scatter(logp_M, scored_BT), None if entropy_M is None else _scatter(entropy_M, scored_BT)
 
 
 @torch.no_grad()
 def score_views(model: "Scorer", seqs: Sequences, views: Views) -> Scores:
     """Score every view without a graph."""
-    logps, entropies = [], []
-    for view in range(views.masked_BKT.shape[1]):
-        logp_BT, logits_MV = score_view(model, seqs, views, view)
-        logps.append(logp_BT)
-        entropy_M = torch.special.entr(torch.softmax(logits_MV, -1)).sum(-1)
-        entropies.append(_scatter(entropy_M, views.scored_BKT[:, view]))
-    return Scores(torch.stack(logps, dim=1), torch.stack(entropies, dim=1))
+    scores = [score_view(model, seqs, views, view, entropy=True) for view in range(views.masked_BKT.shape[1])]
+    logp_BKT, entropy_BKT = (torch.stack(parts, dim=1) for parts in zip(*scores, strict=True))
+    return Scores(logp_BKT, entropy_BKT)
 
 
 def token_sum(logp_BKT: Tensor, views: Views) -> Tensor:

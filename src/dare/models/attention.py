@@ -1,7 +1,13 @@
-"""Who may attend to whom. One definition per layout, as boolean masks for scaled-dot-product attention."""
+"""Who may attend to whom in padded rows, as boolean masks for scaled-dot-product attention."""
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
+
+
+def sdpa(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor:
+    """Attention of ``[N, heads, T, E]`` under ``mask`` (True: may look); query heads share key heads that are fewer."""
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, enable_gqa=q.shape[1] != k.shape[1])
 
 
 def full_mask(valid_NT: Tensor) -> Tensor | None:
@@ -16,19 +22,6 @@ def block_causal_mask(valid_NT: Tensor, block_size: int) -> Tensor:
     """
     block_T = torch.arange(valid_NT.shape[1], device=valid_NT.device) // block_size
     return _with_padding(block_T[:, None] >= block_T[None, :], valid_NT)
-
-
-def noised_clean_mask(valid_NT: Tensor, block_size: int) -> Tensor:
-    """The training layout [noised | clean] of block diffusion: ``[N, 1, 2T, 2T]`` (BD3-LM, arXiv 2503.09573).
-
-    noised sees noised of the same block and clean of strictly earlier blocks; clean sees clean block-causally; clean
-    never sees noised.
-    """
-    block_T = torch.arange(valid_NT.shape[1], device=valid_NT.device) // block_size
-    query, key = block_T[:, None], block_T[None, :]
-    noised = torch.cat([query == key, query > key], dim=1)
-    clean = torch.cat([torch.zeros_like(query == key), query >= key], dim=1)
-    return _with_padding(torch.cat([noised, clean]), torch.cat([valid_NT, valid_NT], dim=1))
 
 
 def window_mask(position_NW: Tensor, lengths_N: Tensor, end: int, block_size: int | None) -> Tensor:

@@ -44,22 +44,27 @@ class Scorer(Protocol):
 
     spec: ModelSpec
 
-    def hidden(self, ids_NT: Tensor, lengths_N: Tensor, *, clean_NT: Tensor | None = None) -> Tensor:
-        """Return the final hidden states ``[N, T, D]``.
+    def states(self, shown_NT: Tensor, lengths_N: Tensor, read_NT: Tensor, *, clean_NT: Tensor | None = None) -> Tensor:
+        """Return the final states ``[R, D]`` that predict the tokens at ``read_NT``, some in every row.
 
-        With ``clean_NT`` (block_causal only) the input is the pair [noised | clean]: each noised block sees itself and
-        the clean copies of strictly earlier blocks, and the states of the noised half are returned (BD3-LM,
-        arXiv 2503.09573, section 3.2).
+        With ``clean_NT`` (block_causal only) the input is the pair of shown and clean tokens: each shown block sees
+        itself and the clean copies of strictly earlier blocks (BD3-LM, arXiv 2503.09573, section 3.2).
         """
         ...
 
-    def read(self, hidden_MD: Tensor, ids_M: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
-        """Return the number of each token ``[M]`` and the logits it was read from, both at least in float32."""
+    def read(
+        self, hidden_MD: Tensor, ids_M: Tensor, temperature: float, *, entropy: bool = False
+    ) -> tuple[Tensor, Tensor | None]:
+        """Return the number of each token ``[M]``, at least in float32, and on request its entropy ``[M]`` (nats)."""
         ...
 
 
 class DiffusionLM(Scorer, Protocol):
     """A denoiser. The state at position t predicts the token at position t, in every family."""
+
+    def hidden(self, ids_NT: Tensor, lengths_N: Tensor) -> Tensor:
+        """Return the final states ``[N, T, D]`` of whole rows."""
+        ...
 
     def head(self, hidden_MD: Tensor) -> Tensor:
         """Return logits ``[M, V]`` for gathered states; only scored positions ever meet the vocabulary."""
@@ -75,9 +80,7 @@ class CachingLM(DiffusionLM, Protocol):
         """Positions before a window that must be in it for the window's first state to be right."""
         ...
 
-    def hidden(
-        self, ids_NT: Tensor, lengths_N: Tensor, *, clean_NT: Tensor | None = None, window: Window | None = None
-    ) -> Tensor:
+    def hidden(self, ids_NT: Tensor, lengths_N: Tensor, *, window: Window | None = None) -> Tensor:
         """See ``DiffusionLM.hidden``; with ``window`` the ids and the states are those of its positions."""
         ...
 

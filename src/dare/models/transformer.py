@@ -1,17 +1,24 @@
 """The one decoder behind every family: RMSNorm, rotary attention, gated MLP; full or block-causal visibility."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
-from dare.diffusion.likelihood import token_logp
-from dare.models.attention import block_causal_mask, full_mask, noised_clean_mask, window_mask
+from dare.models.attention import block_causal_mask, full_mask, sdpa, window_mask
 from dare.models.base import ModelSpec
 from dare.models.cache import KVCache, LayerWindow, Window
+from dare.models.layout import lay_out
 from dare.models.moe import Experts, GatedMLP, SparseMLP
-from dare.models.shift import previous_states
+from dare.models.rope import Rope, rope_tables, rotate
+from dare.models.vocabulary import linear_logp
+
+Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
+"""(queries, keys, values, each [..., heads, E]) -> the values each query sees, mixed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,20 +61,12 @@ class Attention(nn.Module):
             self.q_norm = nn.RMSNorm(arch.head_size, eps=arch.norm_eps)
             self.k_norm = nn.RMSNorm(arch.head_size, eps=arch.norm_eps)
 
-    def forward(
-        self, x_NTD: Tensor, rope: tuple[Tensor, Tensor], mask: Tensor | None, past: LayerWindow | None
-    ) -> Tensor:
-        """Attend within each row under ``mask`` (True: may look); with ``past`` also to what the cache holds."""
-        q, k, v = (project(x_NTD).unflatten(-1, (-1, self.arch.head_size)) for project in (self.q, self.k, self.v))
+    def forward(self, x: Tensor, rope: Rope, attend: Attend) -> Tensor:
+        """Mix what ``attend`` lets each position of ``x`` [..., D] see; it may return fewer positions than it got."""
+        q, k, v = (project(x).unflatten(-1, (-1, self.arch.head_size)) for project in (self.q, self.k, self.v))
         if self.arch.qk_norm:
             q, k = self.q_norm(q), self.k_norm(k)
-        q, k, v = (heads.transpose(1, 2) for heads in (q, k, v))
-        q, k = rotate(q, rope), rotate(k, rope)
-        if past is not None:
-            k, v = past.exchange(k, v)
-        shared = self.arch.kv_heads != self.arch.heads
-        mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, enable_gqa=shared)
-        return self.o(mixed.transpose(1, 2).flatten(2))
+        return self.o(attend(rotate(q, rope), rotate(k, rope), v).flatten(-2))
 
 
 class Block(nn.Module):
@@ -82,46 +81,62 @@ class Block(nn.Module):
         if arch.experts and layer >= arch.experts.first_dense:
             self.mlp = SparseMLP(arch.hidden_size, arch.experts)
 
-    def forward(
-        self, x_NTD: Tensor, rope: tuple[Tensor, Tensor], mask: Tensor | None, past: LayerWindow | None
-    ) -> Tensor:
-        """Return the residual stream after attention and MLP."""
-        x_NTD = x_NTD + self.attention(self.attention_norm(x_NTD), rope, mask, past)
-        return x_NTD + self.mlp(self.mlp_norm(x_NTD))
+    def forward(self, x: Tensor, rope: Rope, attend: Attend, read_R: Tensor | None = None) -> Tensor:
+        """Return the residual stream after attention and MLP; with ``read_R`` at these places of the list alone."""
+        if read_R is None:
+            x = x + self.attention(self.attention_norm(x), rope, attend)
+        else:
+            mixed = self.attention(self.attention_norm(x), rope, lambda *qkv: attend(*qkv).index_select(0, read_R))
+            x = x.index_select(0, read_R) + mixed
+        return x + self.mlp(self.mlp_norm(x))
 
 
 class Transformer(nn.Module):
-    """The decoder as a ``DiffusionLM``."""
+    """The decoder as a ``DiffusionLM``.
+
+    ``recompute`` keeps only what enters each layer of ``states`` and computes the rest again in the backward pass
+    (arXiv 1604.06174): about a third more time, and the memory of one layer.
+    """
 
     def __init__(self, arch: Architecture, spec: ModelSpec):
         super().__init__()
-        self.arch, self.spec = arch, spec
+        self.arch, self.spec, self.recompute = arch, spec, False
         self.embed = nn.Embedding(spec.vocab_size, arch.hidden_size)
         self.blocks = nn.ModuleList(Block(arch, layer) for layer in range(arch.layers))
         self.norm = nn.RMSNorm(arch.hidden_size, eps=arch.norm_eps)
         if not arch.tied:
             self.unembed = nn.Linear(arch.hidden_size, spec.vocab_size, bias=False)
 
-    def hidden(
-        self, ids_NT: Tensor, lengths_N: Tensor, *, clean_NT: Tensor | None = None, window: Window | None = None
-    ) -> Tensor:
+    def hidden(self, ids_NT: Tensor, lengths_N: Tensor, *, window: Window | None = None) -> Tensor:
         """See ``DiffusionLM.hidden``; padding at or beyond ``lengths_N`` is never attended.
 
         With ``window`` the ids are those of its positions alone, and the states returned are theirs.
         """
-        width = ids_NT.shape[1]
-        positions_T = torch.arange(width, device=ids_NT.device) if window is None else window.position_NW
-        mask = self._mask(positions_T, lengths_N, clean_NT is not None, window)
-        if clean_NT is not None:
-            ids_NT, positions_T = torch.cat([ids_NT, clean_NT], dim=1), positions_T.repeat(2)
-        rope = rope_tables(positions_T, self.arch, self.embed.weight.dtype)
-        x_NTD = self.embed(ids_NT)
+        position = torch.arange(ids_NT.shape[1], device=ids_NT.device) if window is None else window.position_NW
+        mask = self._mask(position, lengths_N, window)
+        rope, x_NTD = self._rope(position), self.embed(ids_NT)
         for number, block in enumerate(self.blocks):
-            x_NTD = block(x_NTD, rope, mask, window and window.layer(number))
-        if not self.arch.next_token:
-            return self.norm(x_NTD[:, :width])
-        clean_NTD = None if clean_NT is None else x_NTD[:, width:]
-        return self.norm(previous_states(x_NTD[:, :width], clean_NTD, self.spec.block_size))
+            x_NTD = block(x_NTD, rope, partial(_attend_rows, mask, window and window.layer(number)))
+        return self.norm(_previous(x_NTD) if self.arch.next_token else x_NTD)
+
+    def states(self, shown_NT: Tensor, lengths_N: Tensor, read_NT: Tensor, *, clean_NT: Tensor | None = None) -> Tensor:
+        """See ``Scorer.states``; nothing is computed for padding, nor in the last MLP for what is not read."""
+        layout = lay_out(
+            lengths_N.tolist(),
+            read_NT.cpu(),
+            block_size=None if clean_NT is None else self.spec.block_size,
+            next_token=self.arch.next_token,
+            device=shown_NT.device,
+        )
+        ids_M = (shown_NT if clean_NT is None else torch.cat([shown_NT, clean_NT])).flatten()[layout.source_M]
+        rope, x_MD = self._rope(layout.position_M), self.embed(ids_M)
+        for number, block in enumerate(self.blocks, start=1):
+            read_R = layout.read_R if number == len(self.blocks) else None
+            if self.recompute and torch.is_grad_enabled():
+                x_MD = checkpoint(block, x_MD, rope, layout.attend, read_R, use_reentrant=False)
+            else:
+                x_MD = block(x_MD, rope, layout.attend, read_R)
+        return self.norm(x_MD)
 
     @property
     def lead(self) -> int:
@@ -138,40 +153,32 @@ class Transformer(nn.Module):
         """See ``DiffusionLM.head``."""
         return F.linear(hidden_MD, self.embed.weight) if self.arch.tied else self.unembed(hidden_MD)
 
-    def read(self, hidden_MD: Tensor, ids_M: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
-        """Log-probabilities ``[M]`` and logits ``[M, V]``; see ``Scorer.read``."""
-        return token_logp(self.head(hidden_MD), ids_M, temperature)
+    def read(
+        self, hidden_MD: Tensor, ids_M: Tensor, temperature: float, *, entropy: bool = False
+    ) -> tuple[Tensor, Tensor | None]:
+        """See ``Scorer.read``."""
+        weight_VD = self.embed.weight if self.arch.tied else self.unembed.weight
+        return linear_logp(hidden_MD, weight_VD, ids_M, temperature, entropy=entropy)
 
-    def _mask(self, positions_T: Tensor, lengths_N: Tensor, paired: bool, window: Window | None) -> Tensor | None:
+    def _rope(self, position: Tensor) -> Rope:
+        return rope_tables(position, self.arch.rotary_size, self.arch.rope_theta, self.embed.weight.dtype)
+
+    def _mask(self, position: Tensor, lengths_N: Tensor, window: Window | None) -> Tensor | None:
         if window is not None:
             return window_mask(window.position_NW, lengths_N, window.end, self.spec.block_size)
-        valid_NT = positions_T < lengths_N[:, None]
-        if self.spec.attention == "full":
-            return full_mask(valid_NT)
-        assert self.spec.block_size, "a block-causal spec names its block size"
-        build = noised_clean_mask if paired else block_causal_mask
-        return build(valid_NT, self.spec.block_size)
+        valid_NT = position < lengths_N[:, None]
+        size = self.spec.block_size
+        return full_mask(valid_NT) if size is None else block_causal_mask(valid_NT, size)
 
 
-def rope_tables(positions_T: Tensor, arch: Architecture, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Cosines and sines of rotary positions (arXiv 2104.09864), computed in float32 or wider.
-
-    ``[T, rotary]``, or ``[N, 1, W, rotary]`` where every row has its own positions ``[N, W]``.
-    """
-    wide = torch.promote_types(dtype, torch.float32)
-    exponent = torch.arange(0, arch.rotary_size, 2, device=positions_T.device, dtype=wide) / arch.rotary_size
-    angle = positions_T.to(wide)[..., None] / arch.rope_theta**exponent
-    angle = torch.cat([angle, angle], dim=-1)
-    if positions_T.dim() > 1:
-        angle = angle.unsqueeze(1)
-    return angle.cos(), angle.sin()
+def _attend_rows(mask: Tensor | None, past: LayerWindow | None, *qkv: Tensor) -> Tensor:
+    """Attend within padded rows under ``mask``; with ``past`` also to what the cache holds."""
+    q, k, v = (heads.transpose(1, 2) for heads in qkv)
+    if past is not None:
+        k, v = past.exchange(k, v)
+    return sdpa(q, k, v, mask).transpose(1, 2)
 
 
-def rotate(x: Tensor, rope: tuple[Tensor, Tensor]) -> Tensor:
-    """Rotate the two halves of each head's leading features (the GPT-NeoX pairing), in the tables' precision."""
-    cos, sin = rope
-    size = cos.shape[-1]
-    turning, still = x[..., :size].to(cos.dtype), x[..., size:]
-    first, second = turning.chunk(2, dim=-1)
-    turned = (turning * cos + torch.cat([-second, first], -1) * sin).to(x.dtype)
-    return torch.cat([turned, still], -1) if still.shape[-1] else turned
+def _previous(states_NTD: Tensor) -> Tensor:
+    """Next-token states, moved so that state t predicts token t; the first position keeps its own."""
+    return torch.cat([states_NTD[:, :1], states_NTD[:, :-1]], dim=1)

@@ -23,15 +23,17 @@ class ValueModel(nn.Module):
         embed = policy.embed.weight
         self.value = nn.Parameter(torch.zeros(policy.arch.hidden_size, dtype=embed.dtype, device=embed.device))
 
-    def hidden(self, ids_NT: Tensor, lengths_N: Tensor, *, clean_NT: Tensor | None = None) -> Tensor:
-        """See ``Scorer.hidden``."""
-        return self.backbone.hidden(ids_NT, lengths_N, clean_NT=clean_NT)
+    def states(self, shown_NT: Tensor, lengths_N: Tensor, read_NT: Tensor, *, clean_NT: Tensor | None = None) -> Tensor:
+        """See ``Scorer.states``."""
+        return self.backbone.states(shown_NT, lengths_N, read_NT, clean_NT=clean_NT)
 
-    def read(self, hidden_MD: Tensor, ids_M: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
-        """The value ``[M]`` of each state, whatever the token; also as the only column of ``[M, 1]``."""
+    def read(
+        self, hidden_MD: Tensor, ids_M: Tensor, temperature: float, *, entropy: bool = False
+    ) -> tuple[Tensor, Tensor | None]:
+        """The value ``[M]`` of each state, whatever the token; it has no entropy."""
         wide = torch.promote_types(hidden_MD.dtype, torch.float32)
-        values_M1 = F.linear(hidden_MD.to(wide), self.value.to(wide)[None])
-        return values_M1[:, 0], values_M1
+        value_M = F.linear(hidden_MD.to(wide), self.value.to(wide)[None])[:, 0]
+        return value_M, torch.zeros_like(value_M) if entropy else None
 
     def trained(self) -> dict[str, Tensor]:
         """The weights that learn, by name; the rest is the policy's."""
