@@ -21,9 +21,14 @@ from dare.types import Rollouts
 
 def shaped(kind: str, quick: bool) -> Transformer:
     """Random weights in LLaDA's shape ("full") or SDAR's ("block"): 59 M and 57 M parameters, 0.3 M with ``quick``."""
-    block, vocab = 4 if kind == "block" else None, 512 if quick else 32768
+    sizes = (128, 2, 384, 512) if quick else (512, 8, 1408, 32768)
+    return transformer(*sizes, 4 if kind == "block" else None)
+
+
+def transformer(hidden: int, layers: int, mlp: int, vocab: int, block: int | None) -> Transformer:
+    """Random weights, heads of 64 features; with ``block`` in SDAR's shape, whose query heads share key heads."""
     spec = ModelSpec(
-        family=kind,
+        family="block" if block else "full",
         mask_id=vocab - 1,
         eos_ids=(vocab - 3,),
         pad_id=vocab - 2,
@@ -32,14 +37,15 @@ def shaped(kind: str, quick: bool) -> Transformer:
         attention="block_causal" if block else "full",
         block_size=block,
     )
+    heads = max(2, hidden // 64)
     arch = Architecture(
-        hidden_size=128 if quick else 512,
-        layers=2 if quick else 8,
-        heads=8,
-        kv_heads=4 if block else 8,
+        hidden_size=hidden,
+        layers=layers,
+        heads=heads,
+        kv_heads=heads // 2 if block else heads,
         head_size=64,
         rotary_size=64,
-        mlp_size=384 if quick else 1408,
+        mlp_size=mlp,
         rope_theta=1e4,
         qk_norm=block is not None,
     )

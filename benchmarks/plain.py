@@ -9,7 +9,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from dare.decoding.schedule import quotas
-from dare.models.transformer import Transformer, rope_tables, rotate
+from dare.models.rope import rope_tables, rotate
+from dare.models.transformer import Transformer
 
 
 @torch.no_grad()
@@ -102,7 +103,8 @@ def block_cached(model: Transformer, prompt_P: Tensor, length: int, steps: int, 
 def _states(model: Transformer, ids_1W: Tensor, first: int, store: list[tuple[Tensor, Tensor]], mode: str) -> Tensor:
     """Run a window against stored keys and values; ``mode`` says what becomes of its own."""
     width = ids_1W.shape[1]
-    rope = rope_tables(torch.arange(first, first + width), model.arch, model.embed.weight.dtype)
+    arch, places = model.arch, torch.arange(first, first + width)
+    rope = rope_tables(places, arch.rotary_size, arch.rope_theta, model.embed.weight.dtype)
     x = model.embed(ids_1W)
     mask = None
     if model.spec.block_size and mode == "append" and first == 0:
@@ -113,7 +115,7 @@ def _states(model: Transformer, ids_1W: Tensor, first: int, store: list[tuple[Te
         q, k, v = (p(normed).unflatten(-1, (-1, model.arch.head_size)) for p in (attention.q, attention.k, attention.v))
         if model.arch.qk_norm:
             q, k = attention.q_norm(q), attention.k_norm(k)
-        q, k, v = rotate(q.transpose(1, 2), rope), rotate(k.transpose(1, 2), rope), v.transpose(1, 2)
+        q, k, v = (x.transpose(1, 2) for x in (rotate(q, rope), rotate(k, rope), v))
         k, v = _stored(k, v, number, first, store, mode)
         mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, enable_gqa=True)
         x = x + attention.o(mixed.transpose(1, 2).flatten(2))

@@ -16,7 +16,8 @@ class Batch(Rows):
     same views; without ``old_BKT`` the behaviour policy is the live one. ``advantage_BKT`` credit of each view and
     token, any dimension but B may be 1. ``reference_BK`` the reference policy's estimates of each response's evidence
     lower bound (preference pairs), of views that need not be these. ``together`` adjacent rows belong to each other.
-    ``value_BKT`` and ``return_BKT`` (a dimension but B may be 1) what a value model expected before the first update
+    ``entropy_BKT`` of each scored token's distribution (nats) and ``best_BKT``, the log-probability of its most
+    probable token, where the objective reads them. ``value_BKT`` and ``return_BKT`` (a dimension but B may be 1) what a value model expected before the first update
     and what it should have expected.
     """
 
@@ -28,20 +29,27 @@ class Batch(Rows):
     advantage_BKT: Tensor | None = None
     reference_BK: Tensor | None = None
     together: int = 1
+    entropy_BKT: Tensor | None = None
+    best_BKT: Tensor | None = None
     value_BKT: Tensor | None = None
     return_BKT: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.seqs.ids_BT)
 
-    def split(self, rows: int) -> Iterator["Batch"]:
-        """Cut into micro-batches of at most ``rows`` rows, each trimmed to its own longest sequence.
+    def split(self, rows: int, tokens: int | None = None) -> Iterator["Batch"]:
+        """Cut into micro-batches of at most ``rows`` rows and ``tokens`` tokens, each trimmed to its longest sequence.
 
-        Rows that belong together stay so, even where ``rows`` is fewer than those.
+        Rows that belong together stay so, and one of them is the least there is, whatever the limits.
         """
-        rows = max(rows // self.together, 1) * self.together
-        for start in range(0, len(self), rows):
-            yield self.select(slice(start, start + rows)).trim()
+        start, size, held = 0, self.together, 0
+        for stop, more in enumerate(self.seqs.lengths_B.view(-1, size).sum(1).tolist(), start=1):
+            full = (stop * size - start > rows) or (tokens is not None and held + more > tokens)
+            if full and held:
+                yield self.select(slice(start, (stop - 1) * size)).trim()
+                start, held = (stop - 1) * size, 0
+            held += more
+        yield self.select(slice(start, len(self))).trim()
 
     def trim(self) -> "Batch":
         """Drop the columns that are padding in every row."""

@@ -66,7 +66,7 @@ def test_one_composite_pass_equals_a_pass_per_block(seed):
     masked_BT = views.masked_BKT[:, 0].clone()
     masked_BT[0, [1, 2]] = True
     with torch.no_grad():
-        logp_BT, _ = score_view(model, seqs, one_view(masked_BT), 0)
+        logp_BT = score_view(model, seqs, one_view(masked_BT), 0).logp
     for block in _response_blocks():
         hidden = [p for p in range(block * BLOCK, min(len(ids), (block + 1) * BLOCK)) if masked_BT[0, p]]
         if hidden:

@@ -43,7 +43,7 @@ def test_nothing_is_written_where_a_view_does_not_score(model):
 def test_half_precision_logits_are_widened_before_the_softmax(model):
     model = model.to(torch.bfloat16)
     seqs = pack(UNEQUAL, model.spec.pad_id)
-    logp_BT, entropy_BT = score_view(model, seqs, one_view(seqs.response_BT), 0, entropy=True)
+    logp_BT, entropy_BT, _ = score_view(model, seqs, one_view(seqs.response_BT), 0, entropy=True)
     assert logp_BT.dtype == entropy_BT.dtype == torch.float32
     masked_BT = torch.where(seqs.response_BT, model.spec.mask_id, seqs.ids_BT)
     states_MD = model.states(masked_BT, seqs.lengths_B, seqs.response_BT)

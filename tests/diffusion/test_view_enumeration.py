@@ -31,7 +31,7 @@ def _logps(model):
     masked_BT = torch.zeros(seqs.ids_BT.shape, dtype=torch.bool)
     masked_BT[:, len(PROMPT) :] = torch.tensor(np.array(subsets)).bool()
     with torch.no_grad():
-        logp_BT, _ = score_view(model, seqs, one_view(masked_BT), 0)
+        logp_BT = score_view(model, seqs, one_view(masked_BT), 0).logp
     return {tuple(s.tolist()): row[len(PROMPT) :].numpy() for s, row in zip(subsets, logp_BT, strict=True)}
 
 

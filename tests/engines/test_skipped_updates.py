@@ -18,6 +18,8 @@ class Broken:
     def __init__(self, part):
         self.part = part
 
+    reads_entropy = False
+
     def needs_values(self, batch):
         return True
 

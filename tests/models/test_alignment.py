@@ -5,6 +5,7 @@ import torch.nn.functional as F
 from dare.decoding.config import DecodingConfig
 from dare.decoding.denoise import denoise
 from dare.diffusion.likelihood import score_view
+from dare.diffusion.vocabulary import Reading
 from rows import keys, one_view, pack
 from toy import toy_model
 
@@ -29,13 +30,13 @@ class CopyModel:
         return self.hidden(shown_NT, lengths_N)[read_NT]
 
     def read(self, hidden_MD, ids_M, temperature, *, entropy=False):
-        return self.head(hidden_MD).log_softmax(-1).gather(1, ids_M[:, None])[:, 0], None
+        return Reading(self.head(hidden_MD).log_softmax(-1).gather(1, ids_M[:, None])[:, 0])
 
 
 def _loss_and_text(shift, attention):
     model = CopyModel(PROMPT + TARGET, shift, attention)
     seqs = pack([(PROMPT, TARGET)], model.spec.pad_id)
-    logp_BT, _ = score_view(model, seqs, one_view(seqs.response_BT), 0)
+    logp_BT = score_view(model, seqs, one_view(seqs.response_BT), 0).logp
     decoding = DecodingConfig(max_new_tokens=len(TARGET), block_size=3)
     rollouts = denoise(model, [PROMPT], decoding, keys(1), keys(1))
     return -float(logp_BT.sum()), rollouts.seqs.ids_BT[0, len(PROMPT) :].tolist()

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -53,6 +54,7 @@ class Algorithm:
     aggregate: Aggregate = unit_mean
     behaviour: bool = True
     fresh_views: bool = True
+    reads_entropy: ClassVar[bool] = False
 
     @property
     def kl_in_loss(self) -> bool:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal, Self
+from typing import ClassVar, Literal, Self
 
 import torch.nn.functional as F
 from pydantic import Field, PositiveInt, model_validator
@@ -86,6 +86,7 @@ class Preference:
     loss: Callable[[Tensor], Tensor]
     length_norm: bool = False
     sft_weight: float = 0.0
+    reads_entropy: ClassVar[bool] = False
 
     def units(self, batch: Batch) -> float:
         """Pairs of the batch."""

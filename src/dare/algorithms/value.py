@@ -1,7 +1,7 @@
 """The value model's part of an algorithm: credit from its expectations, and what it learns from the outcome."""
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -62,6 +62,7 @@ class Value:
 
     target: Credit
     clip: float
+    reads_entropy: ClassVar[bool] = False
 
     def units(self, batch: Batch) -> float:
         """Number of tokens."""

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from dare.diffusion.vocabulary import Reading
 from dare.types import Sequences, Views
 
 if TYPE_CHECKING:
@@ -25,9 +26,9 @@ class Scores:
 
 def score_view(
     model: "Scorer", seqs: Sequences, views: Views, view: int, *, entropy: bool = False
-) -> tuple[Tensor, Tensor | None]:
-    """Return ``logp_BT`` and, where asked for, ``entropy_BT`` of one view; only rows that score anything are read, and
-    only their scored positions meet the vocabulary.
+) -> Reading:
+    """Read one view, each field ``[B, T]`` and zero where it does not score; only rows that score anything are read,
+    and only their scored positions meet the vocabulary.
 
     Block-causal models read the pair of shown and clean tokens, so that a block sees the clean tokens before it.
     """
@@ -35,22 +36,22 @@ def score_view(
     row_N = scored_BT.any(1).nonzero()[:, 0]
     if not len(row_N):
         zeros_BT = torch.zeros(scored_BT.shape, device=scored_BT.device)
-        return zeros_BT, zeros_BT if entropy else None
+        return Reading(zeros_BT, zeros_BT if entropy else None, zeros_BT if entropy else None)
     ids_BT = seqs.ids_BT if views.ids_BKT is None else views.ids_BKT[:, view]
     ids_NT, scored_NT = ids_BT[row_N], scored_BT[row_N]
     shown_NT = ids_NT if views.shown_BKT is None else views.shown_BKT[row_N, view]
     shown_NT = torch.where(views.masked_BKT[row_N, view], model.spec.mask_id, shown_NT)
     clean_NT = ids_NT if model.spec.attention == "block_causal" else None
     states_MD = model.states(shown_NT, seqs.lengths_B[row_N], scored_NT, clean_NT=clean_NT)
-    logp_M, entropy_M = model.read(states_MD, ids_NT[scored_NT], views.temperature, entropy=entropy)
-    return _scatter(logp_M, scored_BT), None if entropy_M is None else _scatter(entropy_M, scored_BT)
+    reading = model.read(states_MD, ids_NT[scored_NT], views.temperature, entropy=entropy)
+    return reading.map(lambda value_M: _scatter(value_M, scored_BT))
 
 
 @torch.no_grad()
 def score_views(model: "Scorer", seqs: Sequences, views: Views) -> Scores:
     """Score every view without a graph."""
-    scores = [score_view(model, seqs, views, view, entropy=True) for view in range(views.masked_BKT.shape[1])]
-    logp_BKT, entropy_BKT = (torch.stack(parts, dim=1) for parts in zip(*scores, strict=True))
+    readings = [score_view(model, seqs, views, view, entropy=True) for view in range(views.masked_BKT.shape[1])]
+    logp_BKT, entropy_BKT, _ = (torch.stack(parts, dim=1) for parts in zip(*readings, strict=True))
     return Scores(logp_BKT, entropy_BKT)
 
 

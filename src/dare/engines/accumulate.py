@@ -1,16 +1,20 @@
 """The gradient of any loss of K views at the memory of one.
 
-The objective sees the model only through ``logp_BKT``. So it is differentiated at that leaf, and each view's slice of
-the gradient is pushed back through the view's own forward pass. Exact for any loss, because the forward is
-deterministic. The last view keeps its graph from the first pass: K views cost 2K - 1 forwards, one view costs one.
-Where the behaviour policy is the live one, every ratio is one whatever the values are: K forwards do.
+The objective sees the model only through log-probabilities and, where it asks, entropies ``[B, K, T]``. So it is
+differentiated at those leaves, and each view's slice of the gradient is pushed back through the view's own forward
+pass. Exact for any loss, because the forward is deterministic. The last view keeps its graph from the first pass: K
+views cost 2K - 1 forwards, one view costs one. Where the behaviour policy is the live one, every ratio is one whatever
+the values are: K forwards do.
 """
+
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from dare.batch import Batch
 from dare.diffusion.likelihood import score_view
+from dare.diffusion.vocabulary import Reading
 from dare.engines.base import Objective
 from dare.meter import Meter
 from dare.models.base import Scorer
@@ -18,37 +22,40 @@ from dare.models.base import Scorer
 
 def backward(model: Scorer, batch: Batch, objective: Objective, units: float) -> tuple[float, Meter]:
     """Add the gradient of ``objective(batch) / units`` to the parameters; return the summed loss and its metrics."""
-    count = batch.views.masked_BKT.shape[1]
-    values, last_BT = _values(model, batch) if objective.needs_values(batch) else (_zeros(batch), None)
-    leaf_BKT = values.requires_grad_(True)
-    loss, meter = objective(leaf_BKT, batch)
-    (grad_BKT,) = torch.autograd.grad(loss / units, leaf_BKT)
-    if last_BT is not None:
-        _push(last_BT, grad_BKT[:, -1])
-        count -= 1
-    for view in range(count):
-        _push(_logp(model, batch, view), grad_BKT[:, view])
+    count, entropy = batch.views.masked_BKT.shape[1], objective.reads_entropy
+    readings = [_zeros(batch)] * count
+    last = None
+    if objective.needs_values(batch):
+        with torch.no_grad():
+            readings = [score_view(model, batch.seqs, batch.views, view, entropy=entropy) for view in range(count - 1)]
+        last = score_view(model, batch.seqs, batch.views, count - 1, entropy=entropy)
+        readings.append(last)
+    leaf = _leaf(readings)
+    leaves = [value_BKT for value_BKT in (leaf.logp, leaf.entropy) if value_BKT is not None]
+    loss, meter = objective(leaf.logp, replace(batch, entropy_BKT=leaf.entropy, best_BKT=leaf.best))
+    grads = torch.autograd.grad(loss / units, leaves)
+    for view in reversed(range(count)):
+        if view < count - 1 or last is None:
+            last = score_view(model, batch.seqs, batch.views, view, entropy=entropy)
+        _push(last, [grad_BKT[:, view] for grad_BKT in grads])
     return float(loss.detach()), meter
 
 
-def _values(model: Scorer, batch: Batch) -> tuple[Tensor, Tensor]:
-    """What the objective sees, and the last view's log-probabilities with their graph."""
-    last = batch.views.masked_BKT.shape[1] - 1
-    with torch.no_grad():
-        logps = [_logp(model, batch, view) for view in range(last)]
-    last_BT = _logp(model, batch, last)
-    return torch.stack([*logps, last_BT.detach()], dim=1), last_BT
+def _zeros(batch: Batch) -> Reading:
+    weight_BT = batch.views.weight_BKT[:, 0]
+    return Reading(torch.zeros(weight_BT.shape, dtype=torch.float64, device=weight_BT.device))
 
 
-def _zeros(batch: Batch) -> Tensor:
-    weight_BKT = batch.views.weight_BKT
-    return torch.zeros(weight_BKT.shape, dtype=torch.float64, device=weight_BKT.device)
+def _leaf(readings: list[Reading]) -> Reading:
+    """What every view says, ``[B, K, T]``, without its past."""
+    logp_BT, entropy_BT, best_BT = zip(*readings, strict=True)
+    logp_BKT = torch.stack(logp_BT, dim=1).detach().requires_grad_(True)
+    if entropy_BT[0] is None:
+        return Reading(logp_BKT)
+    return Reading(logp_BKT, torch.stack(entropy_BT, dim=1).detach().requires_grad_(True), torch.stack(best_BT, dim=1))
 
 
-def _logp(model: Scorer, batch: Batch, view: int) -> Tensor:
-    return score_view(model, batch.seqs, batch.views, view)[0]
-
-
-def _push(logp_BT: Tensor, grad_BT: Tensor) -> None:
-    if logp_BT.requires_grad:
-        logp_BT.backward(grad_BT)
+def _push(reading: Reading, grads: list[Tensor]) -> None:
+    if reading.logp.requires_grad:
+        outputs = [value for value in (reading.logp, reading.entropy) if value is not None]
+        torch.autograd.backward(outputs, grads)

@@ -26,6 +26,11 @@ class Objective(Protocol):
         """Return whether the gradient depends on the log-probabilities themselves."""
         ...
 
+    @property
+    def reads_entropy(self) -> bool:
+        """Whether ``batch.entropy_BKT``, differentiable, and ``batch.best_BKT`` must be there."""
+        ...
+
     def __call__(self, logp_BKT: Tensor, batch: Batch, /) -> tuple[Tensor, Meter]:
         """Return the summed loss of a micro-batch, differentiable in ``logp_BKT``, and its metrics."""
         ...

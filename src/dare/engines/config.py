@@ -24,8 +24,12 @@ class OptimConfig(Config):
 
 
 class EngineConfig(Config):
-    """``micro_batch`` rows per training pass, ``decode_batch`` rows decoded together, fewer where rows times
-    their length would exceed ``decode_tokens`` positions; none of them changes a result.
+    """``micro_batch`` rows per training pass, fewer where they would exceed ``micro_tokens`` tokens in all (a longer
+    row goes alone); ``recompute`` keeps only what enters each layer for the backward pass, which computes the rest
+    again; ``decode_batch`` rows decoded together, fewer where rows times their length would exceed ``decode_tokens``
+    positions. None of them changes a result.
+
+    ``dtype`` of the weights; "auto" is bfloat16 on a GPU and float32 on a CPU, where bfloat16 is slow.
 
     ``rollout_engine`` who decodes in an evaluation: this process, or the server at ``rollout_url`` (``dare serve``,
     SGLang or vLLM; ``docs/serving.md``). ``rollout_step_maps`` asks SGLang for the step that decided each token.
@@ -33,13 +37,20 @@ class EngineConfig(Config):
 
     name: Literal["local"] = "local"
     device: str = "cpu"
-    dtype: Literal["float32", "bfloat16", "float64"] = "float32"
+    dtype: Literal["auto", "float32", "bfloat16", "float64"] = "auto"
     micro_batch: PositiveInt = 64
+    micro_tokens: PositiveInt | None = None
+    recompute: bool = False
     decode_batch: PositiveInt = 128
     decode_tokens: PositiveInt = 2**16
     rollout_engine: Literal["local", "dare", "sglang", "vllm"] = "local"
     rollout_url: str | None = None
     rollout_step_maps: bool = False
+
+    @property
+    def precision(self) -> str:
+        """The type that ``dtype`` stands for."""
+        return self.dtype if self.dtype != "auto" else "float32" if self.device == "cpu" else "bfloat16"
 
     @property
     def decode_limits(self) -> dict[str, int]:

@@ -9,7 +9,7 @@ from dare.batch import Batch
 from dare.diffusion.likelihood import Scores, score_views
 from dare.engines.accumulate import backward
 from dare.engines.base import Objective
-from dare.engines.config import OptimConfig
+from dare.engines.config import EngineConfig, OptimConfig
 from dare.errors import DareError
 from dare.meter import Meter
 from dare.models.base import Scorer
@@ -23,8 +23,8 @@ class Learner:
 
     rate_setting: ClassVar[str] = "optim.lr"
 
-    def __init__(self, model: Transformer | ValueModel, optim: OptimConfig, micro_batch: int, total_updates: int):
-        self.model, self.optim, self.micro_batch, self.total_updates = model, optim, micro_batch, total_updates
+    def __init__(self, model: Transformer | ValueModel, optim: OptimConfig, config: EngineConfig, total_updates: int):
+        self.model, self.optim, self.config, self.total_updates = model, optim, config, total_updates
         self.spec = model.spec
         self.trained = [weight for weight in model.parameters() if weight.requires_grad]
         self.optimizer = torch.optim.AdamW(
@@ -38,7 +38,7 @@ class Learner:
         meter = Meter()
         units = objective.units(batch)
         finite = units > 0
-        for micro in batch.split(self.micro_batch) if finite else ():
+        for micro in batch.split(self.config.micro_batch, self.config.micro_tokens) if finite else ():
             loss, metrics = backward(self.model, micro, objective, units)
             finite = finite and math.isfinite(loss)
             meter.update(metrics)

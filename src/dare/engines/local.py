@@ -30,8 +30,9 @@ class LocalEngine(Learner):
     model: Transformer
 
     def __init__(self, checkpoint: Checkpoint, config: EngineConfig, optim: OptimConfig, total_updates: int):
-        super().__init__(checkpoint.model.to(config.device), optim, config.micro_batch, total_updates)
-        self.checkpoint, self.config = checkpoint, config
+        super().__init__(checkpoint.model.to(config.device), optim, config, total_updates)
+        self.checkpoint = checkpoint
+        self.model.recompute = config.recompute
         self.reference = self.model
         self.critic: Critic | None = None
 
@@ -43,7 +44,7 @@ class LocalEngine(Learner):
     def add_critic(self, lr: float) -> None:
         """Put a value model beside the policy, made from its current weights."""
         optim = self.optim.model_copy(update={"lr": lr})
-        self.critic = Critic(ValueModel(self.model), optim, self.micro_batch, self.total_updates)
+        self.critic = Critic(ValueModel(self.model), optim, self.config, self.total_updates)
 
     def rollout(
         self,
@@ -72,11 +73,11 @@ class LocalEngine(Learner):
         """See ``Engine.score``."""
         model = self.reference if reference else self.model
         with adapter_off(model) if reference and has_adapter(model) else nullcontext():
-            return score_rows(model, seqs, views, self.micro_batch)
+            return score_rows(model, seqs, views, self.config.micro_batch)
 
     def values(self, seqs: Sequences, views: Views) -> Tensor:
         """See ``Engine.values``."""
-        return score_rows(self._critic().model, seqs, views, self.micro_batch).logp_BKT
+        return score_rows(self._critic().model, seqs, views, self.config.micro_batch).logp_BKT
 
     def update_values(self, batch: Batch, objective: Objective) -> Meter:
         """See ``Engine.update_values``."""

@@ -6,6 +6,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 
 from torch import Tensor
 
+from dare.diffusion.vocabulary import Reading
 from dare.errors import DareError
 from dare.models.cache import KVCache, Window
 
@@ -54,8 +55,8 @@ class Scorer(Protocol):
 
     def read(
         self, hidden_MD: Tensor, ids_M: Tensor, temperature: float, *, entropy: bool = False
-    ) -> tuple[Tensor, Tensor | None]:
-        """Return the number of each token ``[M]``, at least in float32, and on request its entropy ``[M]`` (nats)."""
+    ) -> Reading:
+        """Return what there is to say about each token ``[M]``, at least in float32."""
         ...
 
 

@@ -9,13 +9,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from dare.diffusion.vocabulary import Reading, linear_logp
 from dare.models.attention import block_causal_mask, full_mask, sdpa, window_mask
 from dare.models.base import ModelSpec
 from dare.models.cache import KVCache, LayerWindow, Window
 from dare.models.layout import lay_out
 from dare.models.moe import Experts, GatedMLP, SparseMLP
 from dare.models.rope import Rope, rope_tables, rotate
-from dare.models.vocabulary import linear_logp
 
 Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
 """(queries, keys, values, each [..., heads, E]) -> the values each query sees, mixed."""
@@ -116,7 +116,8 @@ class Transformer(nn.Module):
         mask = self._mask(position, lengths_N, window)
         rope, x_NTD = self._rope(position), self.embed(ids_NT)
         for number, block in enumerate(self.blocks):
-            x_NTD = block(x_NTD, rope, partial(_attend_rows, mask, window and window.layer(number)))
+            past = None if window is None else window.layer(number)
+            x_NTD = block(x_NTD, rope, partial(_attend_rows, mask, past))
         return self.norm(_previous(x_NTD) if self.arch.next_token else x_NTD)
 
     def states(self, shown_NT: Tensor, lengths_N: Tensor, read_NT: Tensor, *, clean_NT: Tensor | None = None) -> Tensor:
@@ -155,7 +156,7 @@ class Transformer(nn.Module):
 
     def read(
         self, hidden_MD: Tensor, ids_M: Tensor, temperature: float, *, entropy: bool = False
-    ) -> tuple[Tensor, Tensor | None]:
+    ) -> Reading:
         """See ``Scorer.read``."""
         weight_VD = self.embed.weight if self.arch.tied else self.unembed.weight
         return linear_logp(hidden_MD, weight_VD, ids_M, temperature, entropy=entropy)

@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from dare.diffusion.vocabulary import Reading
 from dare.models.transformer import Transformer
 
 
@@ -29,11 +30,12 @@ class ValueModel(nn.Module):
 
     def read(
         self, hidden_MD: Tensor, ids_M: Tensor, temperature: float, *, entropy: bool = False
-    ) -> tuple[Tensor, Tensor | None]:
+    ) -> Reading:
         """The value ``[M]`` of each state, whatever the token; it has no entropy."""
         wide = torch.promote_types(hidden_MD.dtype, torch.float32)
         value_M = F.linear(hidden_MD.to(wide), self.value.to(wide)[None])[:, 0]
-        return value_M, torch.zeros_like(value_M) if entropy else None
+        zero_M = torch.zeros_like(value_M) if entropy else None
+        return Reading(value_M, zero_M, zero_M)
 
     def trained(self) -> dict[str, Tensor]:
         """The weights that learn, by name; the rest is the policy's."""

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from dare.models.vocabulary import linear_logp, parts_of
+from dare.diffusion.vocabulary import linear_logp, parts_of
 
 
 def case(rows=7, width=5, vocab=23, dtype=torch.float64):
@@ -18,9 +18,11 @@ def test_values_and_gradients_of_a_log_softmax(chunk, temperature):
     hidden, weight, ids_M = case()
     found = linear_logp(hidden, weight, ids_M, temperature, entropy=True, chunk=chunk)
     logp_MV = (hidden @ weight.T / temperature).log_softmax(-1)
-    wanted = logp_MV.gather(1, ids_M[:, None])[:, 0], -(logp_MV.exp() * logp_MV).sum(-1)
+    wanted = logp_MV.gather(1, ids_M[:, None])[:, 0], -(logp_MV.exp() * logp_MV).sum(-1), logp_MV.amax(-1)
     for one, other in zip(found, wanted, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)
+    assert not found.best.requires_grad
+    found, wanted = found[:2], wanted[:2]
     ways = torch.randn(2, len(ids_M), dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     grads = [
         torch.autograd.grad(sum((w * x).sum() for w, x in zip(ways, pair, strict=True)), (hidden, weight))
@@ -32,8 +34,8 @@ def test_values_and_gradients_of_a_log_softmax(chunk, temperature):
 
 def test_without_entropy_and_with_a_frozen_weight():
     hidden, weight, ids_M = case()
-    logp_M, entropy_M = linear_logp(hidden, weight.detach(), ids_M, chunk=21)
-    assert entropy_M is None
+    logp_M, entropy_M, best_M = linear_logp(hidden, weight.detach(), ids_M, chunk=21)
+    assert entropy_M is None and best_M is None
     logp_M.sum().backward()
     (wanted,) = torch.autograd.grad((hidden @ weight.T).log_softmax(-1).gather(1, ids_M[:, None]).sum(), hidden)
     torch.testing.assert_close(hidden.grad, wanted)
@@ -42,7 +44,7 @@ def test_without_entropy_and_with_a_frozen_weight():
 @pytest.mark.parametrize("chunk", [None, 21])
 def test_extreme_logits_stay_finite(chunk):
     hidden, weight, ids_M = case()
-    logp_M, entropy_M = linear_logp(hidden * 1e6, weight, ids_M, entropy=True, chunk=chunk)
+    logp_M, entropy_M, _ = linear_logp(hidden * 1e6, weight, ids_M, entropy=True, chunk=chunk)
     (logp_M + entropy_M).sum().backward()
     assert logp_M.isfinite().all() and entropy_M.isfinite().all() and hidden.grad.isfinite().all()
 

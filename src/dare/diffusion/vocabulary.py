@@ -1,6 +1,7 @@
 """Log-probabilities straight from hidden states: the logits of all tokens never exist at once."""
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -13,6 +14,21 @@ _WHOLE = 2**23
 """Logits that are held all together instead (32 MB), which spares the backward pass their second computation."""
 
 
+class Reading(NamedTuple):
+    """``logp`` the log-probability of each true token; on request ``entropy`` of its distribution (nats) and ``best``,
+    the log-probability of its most probable token, which has no gradient.
+    """
+
+    logp: Tensor
+    entropy: Tensor | None = None
+    best: Tensor | None = None
+
+    def map(self, change: Callable[[Tensor], Tensor]) -> "Reading":
+        """Change each field that is there."""
+        entropy, best = (None if value is None else change(value) for value in (self.entropy, self.best))
+        return Reading(change(self.logp), entropy, best)
+
+
 def linear_logp(
     hidden_MD: Tensor,
     weight_VD: Tensor,
@@ -21,15 +37,14 @@ def linear_logp(
     *,
     entropy: bool = False,
     chunk: int | None = None,
-) -> tuple[Tensor, Tensor | None]:
-    """Log-probability ``[M]`` of ``ids_M`` under softmax(hidden weight^T / temperature); its entropy (nats) on request.
+) -> Reading:
+    """Read ``ids_M`` under softmax(hidden weight^T / temperature), each field ``[M]``.
 
     Equal to a log-softmax over the whole vocabulary, with its gradient, but for the order of summation. The vocabulary
     is taken ``chunk / M`` tokens at a time (None: all together where they are few), in float32 or wider; the backward
     pass computes each part again (cut cross-entropy, arXiv 2411.09009), unless one part holds everything.
     """
-    logp_M, entropy_M = _LinearLogp.apply(hidden_MD, weight_VD, ids_M, temperature, entropy, chunk)
-    return logp_M, entropy_M
+    return Reading(*_LinearLogp.apply(hidden_MD, weight_VD, ids_M, temperature, entropy, chunk))
 
 
 def parts_of(rows: int, vocab_size: int, chunk: int | None = None) -> list[slice]:
@@ -49,24 +64,31 @@ class _LinearLogp(torch.autograd.Function):
         temperature: float,
         entropy: bool,
         chunk: int | None,
-    ) -> tuple[Tensor, Tensor | None]:
-        parts, mass, mean, picked, logits = parts_of(len(hidden_MD), len(weight_VD), chunk), [], [], [], None
+    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        parts, logits = parts_of(len(hidden_MD), len(weight_VD), chunk), None
+        mass, mean, best, picked = [], [], [], []
         for part in parts:
             logits = _logits(hidden_MD, weight_VD[part], temperature)
             mass.append(logits.logsumexp(-1))
             picked.append(_picked(logits, ids_M, part))
             if entropy:
                 mean.append((logits.softmax(-1) * logits).sum(-1))
+                best.append(logits.amax(-1))
         mass_PM = torch.stack(mass)
         total_M = mass_PM.logsumexp(0)
         entropy_M = total_M - ((mass_PM - total_M).exp() * torch.stack(mean)).sum(0) if entropy else None
+        best_M = torch.stack(best).amax(0) - total_M if entropy else None
+        if best_M is not None:
+            ctx.mark_non_differentiable(best_M)
         ctx.save_for_backward(hidden_MD, weight_VD, ids_M, total_M, entropy_M, logits if len(parts) == 1 else None)
         ctx.temperature, ctx.parts = temperature, parts
-        return torch.stack(picked).sum(0) - total_M, entropy_M
+        return torch.stack(picked).sum(0) - total_M, entropy_M, best_M
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, logp_grad_M: Tensor, entropy_grad_M: Tensor | None) -> tuple[Tensor | None, ...]:
+    def backward(
+        ctx: Any, logp_grad_M: Tensor, entropy_grad_M: Tensor | None, _: None
+    ) -> tuple[Tensor | None, ...]:
         hidden_MD, weight_VD, ids_M, total_M, entropy_M, kept = ctx.saved_tensors
         hidden_grad = torch.zeros_like(hidden_MD) if ctx.needs_input_grad[0] else None
         weight_grad = torch.empty_like(weight_VD) if ctx.needs_input_grad[1] else None
