@@ -12,11 +12,15 @@ class OptimConfig(Config):
 
     ``warmup`` is a number of optimiser steps. ``max_skipped`` stops the run after that many consecutive updates whose
     loss or gradient was not finite; until then each is skipped and counted.
+
+    ``state`` where the moments live: with the "weights", in "main_memory" beside float32 masters, where the step is
+    then taken, or in "eight_bit" numbers (arXiv 2110.02861; torchao).
     """
 
     lr: float = Field(1e-5, gt=0)
     betas: tuple[float, float] = (0.9, 0.999)
     weight_decay: float = Field(0.0, ge=0)
+    state: Literal["weights", "main_memory", "eight_bit"] = "weights"
     warmup: int = Field(0, ge=0)
     schedule: Literal["constant", "cosine"] = "constant"
     max_grad_norm: float = Field(1.0, gt=0)

@@ -10,6 +10,7 @@ from dare.diffusion.likelihood import Scores, score_views
 from dare.engines.accumulate import backward
 from dare.engines.base import Objective
 from dare.engines.config import EngineConfig, OptimConfig
+from dare.engines.optimizer import make_optimizer, set_rate
 from dare.errors import DareError
 from dare.meter import Meter
 from dare.models.base import Scorer
@@ -27,9 +28,7 @@ class Learner:
         self.model, self.optim, self.config, self.total_updates = model, optim, config, total_updates
         self.spec = model.spec
         self.trained = [weight for weight in model.parameters() if weight.requires_grad]
-        self.optimizer = torch.optim.AdamW(
-            self.trained, lr=optim.lr, betas=optim.betas, weight_decay=optim.weight_decay, fused=True
-        )
+        self.optimizer = make_optimizer(self.trained, optim)
         self.updates = 0
         self.skipped = 0
 
@@ -71,8 +70,7 @@ class Learner:
         self.updates, self.skipped = kept["updates"], kept["skipped"]
 
     def _step(self) -> None:
-        for group in self.optimizer.param_groups:
-            group["lr"] = self.lr()
+        set_rate(self.optimizer, self.lr())
         self.optimizer.step()
         self.updates += 1
         self.skipped = 0
