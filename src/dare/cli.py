@@ -23,8 +23,9 @@ def main() -> None:
     try:
         app()
     except DareError as error:
-        Console(stderr=True).print(f"[bold red]error:[/] {_plain(str(error))}", soft_wrap=True, highlight=False)
-        sys.exit(2)
+        text = f"[bold red]{error.label}:[/] {_plain(str(error))}"
+        Console(stderr=True, emoji=False).print(text, soft_wrap=True, highlight=False)
+        sys.exit(error.status)
 
 
 def _plain(text: str) -> str:
@@ -182,11 +183,41 @@ def report(run: Annotated[Path, typer.Argument(help="Run folder; it may still be
 
 
 @app.command()
+def runs(
+    places: Annotated[list[Path] | None, typer.Argument(help="A folder with runs (runs), or runs to compare.")] = None,
+    chart: Annotated[Path | None, typer.Option(help="Draw the compared runs over each other, as a .png file.")] = None,
+) -> None:
+    """List runs with their state and best metric; several: compare settings and curves."""
+    from dare.runs import runs as run
+
+    run(places or [Path("runs")], chart)
+
+
+@app.command()
 def plan(verb: Annotated[str, typer.Argument(help="sft, dpo or rl.")], layers: Layers = None) -> None:
     """Check a run's settings, model and data, and print its sizes, before any compute."""
     from dare.plan import plan as run
 
     run(verb, layers or [])
+
+
+data = typer.Typer(help="Look at training data.", no_args_is_help=True)
+app.add_typer(data, name="data")
+
+
+@data.command("check")
+def data_check(
+    files: Annotated[list[str], typer.Argument(help="Files, globs, saved datasets or hf:NAME, each with a [slice].")],
+    model: Annotated[str | None, typer.Option(help="Count tokens of this model; without it, characters.")] = None,
+    question_column: Annotated[str | None, typer.Option(help="As task.question_column.")] = None,
+    answer_column: Annotated[str | None, typer.Option(help="As task.answer_column.")] = None,
+    show: Annotated[int, typer.Option(help="Bad rows to print of each file.")] = 20,
+) -> None:
+    """Check every row of data files: bad rows with the fix, lengths. Exit status 1 if a row is bad."""
+    from dare.data_check import check
+
+    if not check(files, model, question_column, answer_column, show):
+        raise typer.Exit(1)
 
 
 def _done(folder: Path) -> None:

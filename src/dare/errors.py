@@ -5,7 +5,9 @@ from collections.abc import Iterable
 
 
 class DareError(Exception):
-    """A mistake the user can mend; the command line prints its message alone and exits with status 2."""
+    """A mistake the user can mend; the command line prints its message alone and exits with ``status``."""
+
+    label, status = "error", 2
 
 
 def nearest(value: str, known: Iterable[str]) -> str:

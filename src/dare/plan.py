@@ -50,13 +50,14 @@ def _model(checkpoint: Checkpoint) -> dict[str, str]:
 
 def _data(items: Items, checkpoint: Checkpoint, room: int) -> dict[str, str]:
     lengths = sorted(len(item.prompt_ids) for item in items.rows)
-    first = items.rows[0].example
-    assert checkpoint.tokenizer is not None
+    first, tokenizer = items.rows[0], checkpoint.tokenizer
+    assert tokenizer is not None
+    expected = tokenizer.decode(first.answer_ids) if first.answer_ids else str(first.example.columns["ground_truth"])
     return {
-        "rows": f"{len(items.rows)} kept, {items.dropped} left out",
+        "rows": items.summary(),
         "prompt tokens": f"median {lengths[len(lengths) // 2]}, longest {lengths[-1]}; response {room}",
-        "first prompt, as the model reads it": repr(checkpoint.tokenizer.decode(items.rows[0].prompt_ids)[-200:]),
-        "first answer": repr((first.answer or str(first.columns.get("ground_truth")))[:120]),
+        "first prompt, as the model reads it": repr(tokenizer.decode(first.prompt_ids)[-200:]),
+        "first answer": repr(expected[:120]),
     }
 
 
@@ -65,6 +66,8 @@ def _work(config: RunConfig, items: Items | None) -> dict[str, str]:
     lines = {}
     if isinstance(config, RLConfig):
         lines["algorithm"] = ", ".join(f"{key}={value}" for key, value in config.algorithm.model_dump().items())
+    if isinstance(config, SFTConfig):
+        lines["objective"] = ", ".join(f"{key}={value}" for key, value in config.objective.model_dump().items())
     if isinstance(config, DPORunConfig):
         lines["preference"] = ", ".join(f"{key}={value}" for key, value in config.dpo.model_dump().items())
     lines["decoding"] = ", ".join(f"{key}={value}" for key, value in decoding.model_dump(exclude_none=True).items())
@@ -75,7 +78,7 @@ def _work(config: RunConfig, items: Items | None) -> dict[str, str]:
 
 def _memory(config: RunConfig, checkpoint: Checkpoint, items: Items | None) -> dict[str, str]:
     """What parameters, gradients and both Adam moments take, and what the largest training pass adds to it."""
-    bytes_each = {"float32": 4, "bfloat16": 2, "float64": 8}[config.engine.dtype]
+    bytes_each = {"float32": 4, "bfloat16": 2, "float64": 8}[config.engine.precision]
     model, trained = checkpoint.model, _parameters(checkpoint, trained=True)
     held = _parameters(checkpoint) + 3 * trained
     if _needs_reference(config) and not has_adapter(model):

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
+from dare.data.items import Items
 from dare.decoding.canvas import Canvas
 from dare.decoding.config import DecodingConfig
 from dare.decoding.denoise import Watch
@@ -18,6 +19,13 @@ def say_plan(decoding: DecodingConfig, spec: ModelSpec, masks: int | None = None
     """Print what the settings come to, see ``describe``."""
     console = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
     console.print(describe(decoding, spec, masks), style="dim")
+
+
+def say_rows(items: Items) -> None:
+    """Print how many training rows were left out or shortened, where any were."""
+    if items.dropped or items.cut:
+        console = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
+        console.print(f"training rows: {items.summary()}", style="dim")
 
 
 @contextmanager

@@ -20,9 +20,10 @@ from dare.evaluation.run import show, write_results
 from dare.files import is_used, write_atomically
 from dare.traces.trace import Trace
 from dare.train.config import ModelConfig, RLConfig, SFTConfig, TrainConfig
+from dare.train.folder import CONFIG
 from dare.train.log import METRICS
 from dare.train.rl import train_rl
-from dare.train.run import CONFIG, load_model
+from dare.train.run import load_model
 from dare.train.sft import train_sft
 
 
@@ -76,7 +77,8 @@ def quickstart(config: QuickstartConfig) -> Path:
 
 
 def _sft(config: QuickstartConfig) -> Path:
-    return train_sft(SFTConfig(model=ModelConfig(path=config.model), **_shared(config, "sft", config.sft)))
+    shared = _shared(config, "sft", config.sft)
+    return train_sft(SFTConfig(model=ModelConfig(path=config.model), eos_padding="to_length", **shared))
 
 
 def _rl(config: QuickstartConfig) -> Path:
@@ -93,4 +95,4 @@ def _shared(config: QuickstartConfig, phase: str, settings: PhaseConfig) -> dict
 
 def _evaluate(config: QuickstartConfig, name: str, trained: Path) -> tuple[Result, list[Trace]]:
     settings = EvalConfig(name=name, seed=config.seed, task=config.task, decoding=config.decoding, engine=config.engine)
-    return evaluate(load_model(str(trained), config.seed, config.engine.dtype, config.engine.device), settings)
+    return evaluate(load_model(str(trained), config.seed, config.engine.precision, config.engine.device), settings)

@@ -44,7 +44,7 @@ def score(model: str, names: Sequence[str], prompt: str | None, answer: str | No
     if (prompt is None) != (answer is None):
         missing = "--answer" if answer is None else "--prompt"
         raise DareError(f"{missing} is missing; give both --prompt and --answer, or neither to score a task")
-    checkpoint = load_model(model, config.seed, config.engine.dtype, config.engine.device)
+    checkpoint = load_model(model, config.seed, config.engine.precision, config.engine.device)
     estimators = _estimators(names, checkpoint.model.spec, config)
     if prompt is None or answer is None:
         items, title = _task(checkpoint, config)

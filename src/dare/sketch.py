@@ -29,7 +29,7 @@ def sketch(config: RunConfig) -> tuple[Checkpoint, dict[str, str]]:
     folder = Path(newest_checkpoint(config.model.path))
     settings = read_json(folder / "config.json")
     model, unknown = _model(settings, folder)
-    model = model.to(getattr(torch, config.engine.dtype))
+    model = model.to(getattr(torch, config.engine.precision))
     check_model(config, model.spec)
     if config.model.lora:
         add_adapter(model, config.model.lora, config.train.seed)

@@ -18,8 +18,9 @@ from dare.evaluation.evaluate import evaluate
 from dare.evaluation.report import alarms, read_run, write_report
 from dare.rewards import registry
 from dare.train.config import GuardConfig, RLConfig
+from dare.train.folder import checkpoints
 from dare.train.rl import train_rl
-from dare.train.run import checkpoints, load_model
+from dare.train.run import load_model
 from dare.train.watch import SIGNS, Alarms
 
 RUN = [

@@ -14,8 +14,9 @@ from dare.models.checkpoint import Checkpoint
 from dare.models.lora_files import adapter_base, load_adapter
 from dare.rewards import registry
 from dare.train.config import RLConfig, SFTConfig
+from dare.train.folder import checkpoints
 from dare.train.rl import train_rl
-from dare.train.run import checkpoints, load_model
+from dare.train.run import load_model
 from dare.train.sft import train_sft
 
 SHORT = ["task.train=sudoku_small", "task.train_count=30", "decoding={max_new_tokens: 17, steps: 2}", "train.batch=4"]

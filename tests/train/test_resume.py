@@ -8,8 +8,8 @@ from safetensors.torch import load_file
 
 from dare.config import load_config
 from dare.train.config import RLConfig, SFTConfig
+from dare.train.folder import checkpoints
 from dare.train.rl import train_rl
-from dare.train.run import checkpoints
 from dare.train.sft import train_sft
 
 SHORT = [

@@ -6,8 +6,8 @@ from pathlib import Path
 from dare.config import load_config
 from dare.traces.files import read_traces
 from dare.train.config import RLConfig
+from dare.train.folder import checkpoints
 from dare.train.rl import train_rl
-from dare.train.run import checkpoints
 
 SMALL = [
     "task={train: sudoku_small, train_count: 8}",

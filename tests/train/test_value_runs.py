@@ -14,14 +14,15 @@ from dare.errors import DareError
 from dare.plan import plan
 from dare.rewards import registry
 from dare.train.config import RLConfig
+from dare.train.folder import checkpoints
 from dare.train.rl import train_rl
-from dare.train.run import checkpoints
 
 ANY_GROUP = "group_size: 8, success_range: null, truncated_is_wrong: false"
 RUNS = {
     "tracerl_value": f"algorithm={{name: tracerl, {ANY_GROUP}, critic: {{lr: 1e-3}}}}",
     "ppo": "algorithm={name: ppo, group_size: 8, updates: 1, critic: {lr: 1e-3}}",
 }
+NO_CRITIC = f"algorithm={{name: tracerl, {ANY_GROUP}}}"
 
 
 def letters(completion: str, **_: object) -> float:
@@ -72,7 +73,7 @@ def test_5_and_resume_5_equals_10(tmp_path: Path, name: str, monkeypatch: pytest
 
 
 def test_a_run_begun_without_a_critic_does_not_resume_with_one(tmp_path: Path) -> None:
-    layers = [f"output={tmp_path / 'run'}", *SHORT, "decoding.temperature=1.0", "train.steps=1", RUNS["tracerl"]]
+    layers = [f"output={tmp_path / 'run'}", *SHORT, "decoding.temperature=1.0", "train.steps=1", NO_CRITIC]
     train_rl(load_config(RLConfig, layers))
     with pytest.raises(DareError, match=r"algorithm\.critic it began with"):
         train_rl(load_config(RLConfig, [*layers, RUNS["tracerl_value"], "resume=true", "train.steps=2"]))
@@ -82,7 +83,7 @@ def test_the_plan_counts_the_value_model(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("COLUMNS", "200")
-    for name, expected in (("tracerl", False), ("ppo", True)):
-        plan("rl", [f"output={tmp_path / 'run'}", *SHORT, "decoding.temperature=1.0", RUNS[name]])
+    for algorithm, expected in ((NO_CRITIC, False), (RUNS["ppo"], True)):
+        plan("rl", [f"output={tmp_path / 'run'}", *SHORT, "decoding.temperature=1.0", algorithm])
         printed = capsys.readouterr().out
         assert ("value model in memory" in printed and "0.01" in printed) == expected

@@ -5,14 +5,17 @@ turns; an answer may repeat the prompt's turns, and without a ``prompt`` the tur
 are left alone.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping
 from itertools import takewhile
 
-from dare.data.config import TaskConfig
+from dare.data.config import Split, TaskConfig
 from dare.data.digit_pairs import digit_sums_pairs
-from dare.data.parquet import Row, read_rows
-from dare.data.source import Item, Items, Split, encode, fitting
-from dare.errors import DareError, nearest
+from dare.data.encode import Limits, encode
+from dare.data.examples import Generate, Kind, read_names
+from dare.data.items import Item, Items
+from dare.data.loading import Loading
+from dare.data.row import Row, Turns
+from dare.errors import DareError
 from dare.models.base import ModelSpec
 from dare.models.tokenizer import PreTrainedTokenizerBase
 from dare.types import Example
@@ -20,10 +23,8 @@ from dare.types import Example
 Pair = tuple[Example, Example]
 """The chosen and the rejected answer to the same prompt."""
 
-PAIR_TASKS: dict[str, Callable[[int, int, str], list[Pair]]] = {"digit_sums_pairs": digit_sums_pairs}
+PAIR_TASKS: Mapping[str, Generate[Pair]] = {"digit_sums_pairs": digit_sums_pairs}
 """The generated sets of pairs by name: pure functions of ``(count, seed, split)``."""
-
-_Turns = tuple[dict[str, str], ...]
 
 
 def load_pairs(
@@ -33,64 +34,58 @@ def load_pairs(
 
     ``answer_ids`` of an item are the chosen answer, ``rejected_ids`` the other.
     """
-    items = [_item(number, pair, tokenizer, spec) for number, pair in enumerate(read_split(task, split))]
-    return fitting(items, task, split, spec, response_tokens)
+    _check(task)
+
+    def make(number: int, pair: Pair) -> Item:
+        (prompt_ids, chosen_ids), (_, rejected_ids) = (encode(tokenizer, example, spec, True) for example in pair)
+        return Item(number, pair[0], prompt_ids, chosen_ids, rejected_ids)
+
+    return Loading(task, split, _PAIRS, make, tokenizer, spec, Limits.of(task, spec, response_tokens)).load()
 
 
 def read_split(task: TaskConfig, split: Split) -> list[Pair]:
-    """Read or generate one split; a name without a file suffix is an embedded set of pairs."""
-    source, count = task.source(split)
-    if source in PAIR_TASKS:
-        return PAIR_TASKS[source](count, task.seed, split)
-    if "." not in source:
-        raise DareError(
-            f"task.{split}={source!r} is no embedded set of pairs ({nearest(source, PAIR_TASKS)}) and no .parquet or "
-            ".jsonl file"
-        )
-    rows = read_rows(task.root / source, count)
-    if not rows:
-        raise DareError(f"{task.root / source} has no rows to use; give a file with at least one")
-    return [_pair(row) for row in rows]
+    """Read or generate one split; a plain word names an embedded set of pairs."""
+    return read_names([name for names, _ in task.mixture(split) for name in names], task, split, _PAIRS)[0]
 
 
-def _item(number: int, pair: Pair, tokenizer: PreTrainedTokenizerBase, spec: ModelSpec) -> Item:
-    (prompt_ids, chosen_ids), (_, rejected_ids) = (encode(tokenizer, example, spec, True) for example in pair)
-    return Item(number, pair[0], prompt_ids, chosen_ids, rejected_ids)
-
-
-def _pair(row: Row) -> Pair:
+def pair_of(row: Row) -> Pair:
+    """Return the pair of a row; ``RowError`` for one that lacks something or whose answers are the same."""
     prompt, chosen, rejected = _parts(row)
     if not prompt:
-        raise row.error("prompt", "absent and the answers share no turn; add a prompt column, or its turns to both")
+        problem, fix = "absent and the answers share no turn", "add a prompt column, or its turns to both"
+        raise row.error("prompt", problem, fix)
     if chosen == rejected:
-        raise row.error("rejected", "the same as chosen, so nothing is preferred; remove the row")
+        raise row.error("rejected", "the same as chosen, so nothing is preferred", "remove the row")
     columns = {**row.struct("extra_info"), "data_source": row.fields.get("data_source"), "row": row.number}
-    answers = _answer(row, "chosen", chosen), _answer(row, "rejected", rejected)
+    answers = row.answer("chosen", chosen), row.answer("rejected", rejected)
     return Example(prompt, columns, answers[0]), Example(prompt, columns, answers[1])
 
 
-def _parts(row: Row) -> tuple[_Turns, _Turns, _Turns]:
+_PAIRS = Kind("set of pairs", PAIR_TASKS, lambda row: [pair_of(row)])
+
+
+def _check(task: TaskConfig) -> None:
+    """Refuse what has no meaning for pairs."""
+    given = {
+        "task.stream": task.stream,
+        "task.pack": task.pack,
+        "task.rendered": task.rendered,
+        "task.overlong=truncate_answer": task.overlong == "truncate_answer",
+    }
+    for name in (name for name, value in given.items() if value):
+        raise DareError(f"{name} does not go with pairs, whose two answers are compared whole; remove it")
+
+
+def _parts(row: Row) -> tuple[Turns, Turns, Turns]:
     """Prompt, and both answers without it."""
-    chosen, rejected = (_turns(row, column, "assistant") for column in ("chosen", "rejected"))
+    chosen, rejected = (row.turns_or_text(column, "assistant") for column in ("chosen", "rejected"))
     if row.fields.get("prompt") is None:
         both = takewhile(lambda turns: turns[0] == turns[1], zip(chosen, rejected, strict=False))
         prompt = tuple(turn for turn, _ in both)
     else:
-        prompt = _turns(row, "prompt", "user")
+        prompt = row.turns_or_text("prompt", "user")
     return prompt, _after(prompt, chosen), _after(prompt, rejected)
 
 
-def _turns(row: Row, column: str, role: str) -> _Turns:
-    """A text is one turn of ``role``."""
-    return ({"role": role, "content": row.text(column)},) if isinstance(row.get(column), str) else row.turns(column)
-
-
-def _after(prompt: _Turns, turns: _Turns) -> _Turns:
+def _after(prompt: Turns, turns: Turns) -> Turns:
     return turns[len(prompt) :] if turns[: len(prompt)] == prompt else turns
-
-
-def _answer(row: Row, column: str, turns: Sequence[dict[str, str]]) -> str:
-    if [turn["role"] for turn in turns] != ["assistant"]:
-        roles = ", ".join(turn["role"] for turn in turns) or "none"
-        raise row.error(column, f"turns of {roles} after the prompt; one assistant turn is expected, cut the others")
-    return turns[0]["content"]

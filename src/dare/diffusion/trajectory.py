@@ -5,6 +5,8 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from dare.diffusion.noise import key, uniform
+from dare.diffusion.views import stack_views
 from dare.types import Rollouts, Sequences, Views
 
 _NEVER = 2**30
@@ -45,11 +47,28 @@ def left_to_right(seqs: Sequences, counted_BT: Tensor, *, block_size: int | None
     return _transitions(seqs, counted_BT, torch.where(seqs.response_BT, column_T, _NEVER), block_size, 1)
 
 
+def one_transition(seqs: Sequences, step_BT: Tensor, key_B: Tensor, *, block_size: int | None = None) -> Views:
+    """One view of one transition, drawn at random; its weight is the number of transitions there are.
+
+    Its weighted sum averages to that over all views of ``trajectory`` or ``left_to_right``. ``step_BT`` is the pass
+    that decided each response position, -1 where none did: such a position stays masked and is never scored. With
+    ``block_size`` (block-causal models) every block draws one of its own transitions. ``rate_BKT`` is the share of the
+    transitions that were still to come.
+    """
+    decided_BT = seqs.response_BT & (step_BT >= 0)
+    order_BT, block_BT = _order(torch.where(decided_BT, step_BT, _NEVER), block_size, 1)
+    count_BN = order_BT.new_zeros(len(order_BT), int(block_BT.max()) + 1)
+    count_BN.scatter_reduce_(1, block_BT, torch.where(decided_BT, order_BT + 1, 0), "amax")
+    drawn_BN = (uniform(key(key_B, "transition"), count_BN.shape[1]) * count_BN).long()
+    drawn_BT, count_BT = drawn_BN.gather(1, block_BT), count_BN.gather(1, block_BT)
+    masked_BT, scored_BT = seqs.response_BT & (order_BT >= drawn_BT), decided_BT & (order_BT == drawn_BT)
+    rate_BT = (count_BT - drawn_BT).double() / count_BT.clamp_min(1)
+    return stack_views([(masked_BT, (scored_BT * count_BT).double(), rate_BT)])
+
+
 def _transitions(seqs: Sequences, counted_BT: Tensor, step_BT: Tensor, block_size: int | None, shrink: int) -> Views:
     """A view per (merged) step of the order in which ``step_BT`` says that tokens were decided."""
-    column_T = torch.arange(step_BT.shape[1], device=step_BT.device)
-    block_BT = (column_T // (block_size or step_BT.shape[1])).expand_as(step_BT)
-    order_BT = torch.where(step_BT < _NEVER, _rank(step_BT, block_BT) // shrink, _NEVER)
+    order_BT, block_BT = _order(step_BT, block_size, shrink)
     last = int(order_BT[order_BT < _NEVER].max())
     view_K1 = torch.arange(last + 1, device=step_BT.device)[:, None]
     masked_BKT = seqs.response_BT[:, None] & (order_BT[:, None] >= view_K1)
@@ -59,6 +78,13 @@ def _transitions(seqs: Sequences, counted_BT: Tensor, step_BT: Tensor, block_siz
     sizes_BKN.scatter_add_(2, where_BKT, scored_BKT.double())
     weight_BKT = scored_BKT / sizes_BKN.gather(2, where_BKT).clamp_min(1)
     return replace(_views(masked_BKT, scored_BKT), loss_weight_BKT=weight_BKT)
+
+
+def _order(step_BT: Tensor, block_size: int | None, shrink: int) -> tuple[Tensor, Tensor]:
+    """Place of each position's (merged) step among those of its block, never where it has none; and its block."""
+    column_T = torch.arange(step_BT.shape[1], device=step_BT.device)
+    block_BT = (column_T // (block_size or step_BT.shape[1])).expand_as(step_BT)
+    return torch.where(step_BT < _NEVER, _rank(step_BT, block_BT) // shrink, _NEVER), block_BT
 
 
 def _rank(step_BT: Tensor, block_BT: Tensor) -> Tensor:

@@ -21,8 +21,7 @@ MIN_RATE = 1e-3
 
 def random_rate(seqs: Sequences, key_B: Tensor) -> Views:
     """One view at rate t ~ U(MIN_RATE, 1) per sequence, weight 1/t (LLaDA, arXiv 2502.09992, equation 3)."""
-    rate_B1 = MIN_RATE + (1 - MIN_RATE) * uniform(key(key_B, "rate"), 1)
-    return _bernoulli(seqs, key_B, rate_B1.expand(seqs.ids_BT.shape))
+    return _bernoulli(seqs, key_B, MIN_RATE + (1 - MIN_RATE) * times(seqs, key_B))
 
 
 def block_rate(seqs: Sequences, key_B: Tensor, *, block_size: int) -> Views:
@@ -30,9 +29,20 @@ def block_rate(seqs: Sequences, key_B: Tensor, *, block_size: int) -> Views:
 
     Blocks are counted from the first prompt token, as the block-causal mask counts them.
     """
+    return _bernoulli(seqs, key_B, MIN_RATE + (1 - MIN_RATE) * times(seqs, key_B, block_size))
+
+
+def times(seqs: Sequences, key_B: Tensor, block_size: int | None = None) -> Tensor:
+    """A uniform per sequence, or per block of ``block_size`` positions, at each of its positions: ``[B, T]``."""
+    if block_size is None:
+        return uniform(key(key_B, "rate"), 1).expand(seqs.ids_BT.shape)
     block_T = torch.arange(seqs.ids_BT.shape[1], device=key_B.device) // block_size
-    draws = uniform(key(key_B, "rate"), int(block_T[-1]) + 1)
-    return _bernoulli(seqs, key_B, MIN_RATE + (1 - MIN_RATE) * draws[:, block_T])
+    return uniform(key(key_B, "rate"), int(block_T[-1]) + 1)[:, block_T]
+
+
+def flips(seqs: Sequences, key_B: Tensor, rate_BT: Tensor) -> Tensor:
+    """Response positions, each chosen with its probability ``rate_BT`` by a coin of its own."""
+    return seqs.response_BT & (uniform(key(key_B, "mask"), seqs.ids_BT.shape[1]) < rate_BT)
 
 
 def fully_masked(seqs: Sequences, key_B: Tensor, *, prompt_rate: float = 0.15) -> Views:
@@ -73,7 +83,7 @@ def spread_rate(seqs: Sequences, key_B: Tensor, *, levels: int, number: int, cou
 
 
 def _bernoulli(seqs: Sequences, key_B: Tensor, rate_BT: Tensor) -> Views:
-    masked_BT = seqs.response_BT & (uniform(key(key_B, "mask"), seqs.ids_BT.shape[1]) < rate_BT)
+    masked_BT = flips(seqs, key_B, rate_BT)
     weight_BT = torch.where(masked_BT, 1 / rate_BT, 0.0)
     return stack_views([(masked_BT, weight_BT, rate_BT)])
 
@@ -82,3 +92,19 @@ def stack_views(views: list[tuple[Tensor, Tensor, Tensor]]) -> Views:
     """Make views of their masks, weights and rates."""
     masked, weight, rate = (torch.stack(parts, dim=1) for parts in zip(*views, strict=True))
     return Views(masked, weight, rate)
+
+
+def join_views(first: Views, second: Views, seqs: Sequences) -> Views:
+    """The views of both, of the same ``seqs``: what they mask, weigh and show."""
+    both = (first, second)
+    joined = Views(
+        torch.cat([views.masked_BKT for views in both], dim=1),
+        torch.cat([views.weight_BKT for views in both], dim=1),
+        torch.cat([views.rate_BKT for views in both], dim=1),
+    )
+    shown = [views.shown_BKT for views in both]
+    if all(one is None for one in shown):
+        return joined
+    ids = [seqs.ids_BT[:, None].expand_as(views.masked_BKT) for views in both]
+    parts = [own if one is None else one for one, own in zip(shown, ids, strict=True)]
+    return replace(joined, shown_BKT=torch.cat(parts, dim=1))

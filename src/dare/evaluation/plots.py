@@ -79,7 +79,25 @@ def smooth(values: np.ndarray) -> np.ndarray:
 
 def plot_curves(metrics: Sequence[Mapping[str, Any]], out: Path) -> None:
     """Write all panels that have data to ``out`` as one PNG; without data write nothing."""
-    shown = panels(metrics)
+    _plot(panels(metrics), metrics, out)
+
+
+def plot_overlay(runs: Mapping[str, Sequence[Mapping[str, Any]]], out: Path) -> None:
+    """Write the panels of several runs, label to metrics, as one PNG; of a panel with several lines the first."""
+    everything = [row for metrics in runs.values() for row in metrics]
+    marked = [
+        {"phase": row["phase"], "step": row["step"], **{f"{label}:{name}": value for name, value in row.items()}}
+        for label, metrics in runs.items()
+        for row in metrics
+    ]
+    shown = [
+        Panel(panel.title.split(",")[0], panel.phase, {f"{label}:{next(iter(panel.lines))}": label for label in runs})
+        for panel in panels(everything)
+    ]
+    _plot(shown, marked, out)
+
+
+def _plot(shown: Sequence[Panel], metrics: Sequence[Mapping[str, Any]], out: Path) -> None:
     if not shown:
         return
     columns = min(COLUMNS, len(shown))

@@ -65,7 +65,7 @@ def read_run(folder: Path) -> Run:
         raise DareError(f"run folder {str(folder)!r} does not exist; pass the folder a training run wrote")
     config = folder / "config.yaml"
     return Run(
-        metrics=_read_lines(folder / "metrics.jsonl"),
+        metrics=read_lines(folder / "metrics.jsonl"),
         evals=_read_list(folder / "eval.json"),
         traces=tuple(read_traces(folder)) if (folder / ROLLOUTS).exists() else (),
         config=config.read_text("utf-8") if config.exists() else "",
@@ -110,7 +110,8 @@ def alarms(metrics: Sequence[Mapping[str, Any]]) -> list[Alarm]:
     return sorted(found, key=lambda alarm: alarm.first)
 
 
-def _read_lines(path: Path) -> tuple[dict[str, Any], ...]:
+def read_lines(path: Path) -> tuple[dict[str, Any], ...]:
+    """Read a JSONL file; one that is absent has no lines."""
     lines = path.read_text("utf-8").splitlines(keepends=True) if path.exists() else []
     # A trainer that was killed may leave half a last line.
     whole = [line for line in lines if line.endswith("\n") or _is_json(line)]

@@ -23,7 +23,7 @@ def evaluate_and_show(model: str, config: EvalConfig) -> Result:
     if config.output and (config.output / "eval.json").exists():
         raise DareError(f"output {str(config.output)!r} already holds an eval.json; choose another folder")
     device = config.engine.device if config.engine.rollout_engine == "local" else "meta"
-    checkpoint = load_model(model, config.seed, config.engine.dtype, device)
+    checkpoint = load_model(model, config.seed, config.engine.precision, device)
     say_plan(config.decoding, checkpoint.model.spec)
     result, traces = evaluate(checkpoint, config)
     if config.output:

@@ -1,19 +1,22 @@
 """The typed settings of a training run. Each group is one YAML section."""
 
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
-from pydantic import Field, PositiveInt, model_validator
+from pydantic import Field, PositiveInt, field_validator, model_validator
 
 from dare.algorithms.dpo import DPOConfig
 from dare.algorithms.registry import AnyAlgorithm
+from dare.algorithms.sft_config import ObjectiveConfig
 from dare.config import Config
 from dare.data.config import TaskConfig
 from dare.decoding.config import DecodingConfig
 from dare.engines.config import EngineConfig, OptimConfig
 from dare.models.checkpoint import kind_of
 from dare.models.lora import LoraSettings
+from dare.train.best import parse_best
 from dare.train.folder import newest_checkpoint
+from dare.train.tracker import TrackerName, check_installed
 
 
 class ModelConfig(Config):
@@ -27,8 +30,11 @@ class ModelConfig(Config):
 
 
 class TrainConfig(Config):
-    """``batch`` rows (SFT) or prompts (RL) per step; ``save_every`` 0: save at the end only; ``keep`` newest saves.
+    """``batch`` rows (SFT) or prompts (RL) per step; ``docs/checkpoints.md`` explains saving and trackers.
 
+    ``save_every`` 0: save at the end only; ``keep`` newest checkpoints; ``keep_best`` METRIC:max or METRIC:min also
+    keeps that of the step with the best value; ``save_async`` writes in the background.
+    ``trackers`` also show the metrics: tensorboard, wandb, trackio, mlflow, swanlab.
     ``log_rollouts`` answers of a step are kept with their denoising steps, for about a hundred steps of a run (RL).
     """
 
@@ -37,7 +43,28 @@ class TrainConfig(Config):
     seed: int = Field(0, ge=0)
     save_every: int = Field(0, ge=0)
     keep: PositiveInt = 2
+    keep_best: str | None = None
+    save_async: bool = False
+    trackers: tuple[TrackerName, ...] = ("tensorboard",)
     log_rollouts: int = Field(2, ge=0)
+
+    @field_validator("keep_best")
+    @classmethod
+    def _names_a_goal(cls, value: str | None) -> str | None:
+        parse_best(value)
+        return value
+
+    @field_validator("trackers")
+    @classmethod
+    def _are_installed(cls, value: tuple[TrackerName, ...]) -> tuple[TrackerName, ...]:
+        check_installed(value)
+        return value
+
+    @model_validator(mode="after")
+    def _saves_in_between(self) -> "TrainConfig":
+        if self.save_async and not self.save_every and not self.keep_best:
+            raise ValueError("save_async has no effect on the one save at the end; set save_every, or remove it")
+        return self
 
 
 class GuardConfig(Config):
@@ -63,10 +90,14 @@ class GuardConfig(Config):
 
 
 class RunConfig(Config):
-    """What SFT and RL share. ``output`` is the run folder; ``resume`` continues from its newest checkpoint."""
+    """What SFT, DPO and RL share. ``output`` is the run folder.
 
+    ``resume`` true continues from its newest checkpoint, a number from that of this step.
+    """
+
+    verb: ClassVar[str]
     output: Path
-    resume: bool = False
+    resume: bool | int = False
     model: ModelConfig = ModelConfig()
     task: TaskConfig = TaskConfig()
     decoding: DecodingConfig = DecodingConfig()
@@ -74,8 +105,37 @@ class RunConfig(Config):
     optim: OptimConfig = OptimConfig()
     train: TrainConfig = TrainConfig()
 
+    @field_validator("resume", mode="before")
+    @classmethod
+    def _is_a_step(cls, value: object) -> object:
+        if not isinstance(value, bool) and not (isinstance(value, int) and value > 0):
+            raise ValueError("give true, false or the step of a checkpoint")
+        return value
+
+    @property
+    def evaluates(self) -> bool:
+        """Whether metrics named ``eval/`` are logged."""
+        return False
+
     def check_model(self, family: str, attention: str) -> None:
         """Raise ``ValueError`` where the run cannot train such a model."""
+
+    @model_validator(mode="after")
+    def _suits_the_model(self) -> "RunConfig":
+        # a folder that is not there yet is judged when it is loaded
+        if known := kind_of(newest_checkpoint(self.model.path)):
+            self.check_model(*known)
+        return self
+
+    @model_validator(mode="after")
+    def _measures_what_is_best(self) -> "RunConfig":
+        best = self.train.keep_best
+        if best and best.startswith("eval/") and not self.evaluates:
+            raise ValueError(
+                f"train.keep_best={best}: this run evaluates nothing; set guard.eval_every (dare rl) or name "
+                "another metric"
+            )
+        return self
 
     @model_validator(mode="after")
     def _decodes_here(self) -> "RunConfig":
@@ -88,11 +148,40 @@ class RunConfig(Config):
 
 
 class SFTConfig(RunConfig):
-    """``eos_padding`` how far EOS continues behind an answer as tokens to be learnt: "none", "one_block" (to the end of
-    its block) or "to_length" (``decoding.max_new_tokens``, how LLaDA learns variable length).
+    """Supervised fine-tuning on answers.
+
+    ``eos_padding`` how far EOS continues behind an answer as tokens to be learnt: "none", "one_block" (to the end of
+    its block), "to_length" (``decoding.max_new_tokens``), or "auto": as far as a decoder of such a model reads.
     """
 
-    eos_padding: Literal["none", "one_block", "to_length"] = "to_length"
+    verb: ClassVar[str] = "sft"
+    objective: ObjectiveConfig = ObjectiveConfig()
+    eos_padding: Literal["auto", "none", "one_block", "to_length"] = "auto"
+
+    def padding_for(self, attention: str) -> str:
+        """What "auto" is for a model of this kind."""
+        if self.eos_padding != "auto":
+            return self.eos_padding
+        # a masked model sees its whole canvas; a block-causal one stops behind the block that holds the first EOS
+        return "one_block" if attention == "block_causal" else "to_length"
+
+    def check_model(self, family: str, attention: str) -> None:
+        """See ``RunConfig.check_model``: some objectives need one kind of attention."""
+        if reason := self.objective.conflict(family, attention):
+            raise ValueError(f"objective.{reason}")
+
+    @model_validator(mode="after")
+    def _has_a_record(self) -> "SFTConfig":
+        if self.objective.order != "trace":
+            return self
+        if self.task.stream:
+            raise ValueError("objective.order=trace reads the whole record before it starts; remove task.stream")
+        if not str(self.task.train).endswith(".jsonl"):
+            raise ValueError(
+                f"objective.order=trace learns how recorded answers were decoded, and task.train={self.task.train!r} "
+                "has no record; give the rollouts.jsonl of dare rl or dare generate --save"
+            )
+        return self
 
 
 class DPORunConfig(RunConfig):
@@ -101,6 +190,7 @@ class DPORunConfig(RunConfig):
     ``reference_cache`` the folder where the starting model's scores are kept (None: the run's own); runs may share it.
     """
 
+    verb: ClassVar[str] = "dpo"
     dpo: DPOConfig = DPOConfig()
     eos_padding: Literal["none", "one_block", "to_length"] = "none"
     reference_cache: Path | None = None
@@ -109,8 +199,14 @@ class DPORunConfig(RunConfig):
 class RLConfig(RunConfig):
     """Reinforcement learning: an algorithm on top of a run."""
 
+    verb: ClassVar[str] = "rl"
     algorithm: AnyAlgorithm
     guard: GuardConfig = GuardConfig()
+
+    @property
+    def evaluates(self) -> bool:
+        """See ``RunConfig.evaluates``."""
+        return self.guard.eval_every > 0
 
     def check_model(self, family: str, attention: str) -> None:
         """See ``RunConfig.check_model``: some algorithms need one kind of attention."""
@@ -122,15 +218,8 @@ class RLConfig(RunConfig):
             )
 
     @model_validator(mode="after")
-    def _suits_the_model(self) -> "RLConfig":
-        # a folder that is not there yet is judged when it is loaded
-        if known := kind_of(newest_checkpoint(self.model.path)):
-            self.check_model(*known)
-        return self
-
-    @model_validator(mode="after")
     def _holds_rows_out(self) -> "RLConfig":
-        if self.guard.eval_every and self.task.test is None and "." in self.task.train:
+        if self.guard.eval_every and self.task.test is None and not self.task.generated:
             raise ValueError("guard.eval_every needs rows that are not trained on; set task.test")
         return self
 

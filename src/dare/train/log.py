@@ -1,4 +1,4 @@
-"""Where metrics go: one JSON line per step, TensorBoard, and a progress bar with the time left."""
+"""Where metrics go: one JSON line per step, trackers, and a progress bar with the time left."""
 
 import json
 import math
@@ -12,12 +12,13 @@ from typing import Self
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-from torch.utils.tensorboard import SummaryWriter
 
 from dare.decoding.canvas import Canvas
 from dare.decoding.denoise import Watch
 from dare.decoding.speed import Speed
+from dare.files import write_atomically, writing
 from dare.traces.files import ROLLOUTS
+from dare.train.tracker import Trackers
 
 METRICS = "metrics.jsonl"
 
@@ -29,8 +30,7 @@ class RunLog:
         self.phase, self.shown, self.began = phase, shown, time.perf_counter()
         for name in (METRICS, ROLLOUTS):
             _forget_after(folder / name, phase, start)
-        self.lines = (folder / METRICS).open("a")
-        self.board = SummaryWriter(str(folder / "tensorboard"), purge_step=start + 1)
+        self.lines = (folder / METRICS).open("ab", buffering=0)
         self.progress = Progress(
             TextColumn(f"[bold]{phase.upper():>4}"),
             BarColumn(),
@@ -42,6 +42,7 @@ class RunLog:
             console=Console(file=sys.stderr),
         )
         self.bar = self.progress.add_task(phase, total=total, completed=start, metrics="")
+        self.trackers = Trackers(folder, start, self.say)
 
     def __enter__(self) -> Self:
         self.progress.start()
@@ -52,17 +53,16 @@ class RunLog:
     ) -> None:
         self.progress.stop()
         self.lines.close()
-        self.board.close()
+        self.trackers.close()
 
     def write(self, step: int, metrics: Mapping[str, float]) -> None:
         """Log the metrics of ``step``; a value that is not finite is written as null."""
         values = {**metrics, "memory_gb": peak_memory_gb()}
         finite = {name: value if math.isfinite(value) else None for name, value in values.items()}
         line = {"phase": self.phase, "step": step, "time_s": round(time.perf_counter() - self.began, 3), **finite}
-        self.lines.write(json.dumps(line) + "\n")
-        self.lines.flush()
-        for name, value in values.items():
-            self.board.add_scalar(f"{self.phase}/{name}", value, step)
+        with writing(str(self.lines.name)):
+            self.lines.write(json.dumps(line).encode() + b"\n")
+        self.trackers.log(step, {f"{self.phase}/{name}": value for name, value in finite.items() if value is not None})
         text = "  ".join(f"{name} {values[name]:.3g}" for name in self.shown if name in values)
         self.progress.update(self.bar, completed=step, metrics=text)
 
@@ -90,10 +90,10 @@ def peak_memory_gb() -> float:
 
 
 def _forget_after(path: Path, phase: str, step: int) -> None:
-    """Drop lines of steps that a resumed run is about to take again."""
+    """Drop lines of steps that a resumed run is about to take again; one that begins anew knows none."""
     if path.is_file():
         lines = path.read_text().splitlines(keepends=True)
-        path.write_text("".join(line for line in lines if not _is_later(line, phase, step)))
+        write_atomically(path, "".join(line for line in lines if not _is_later(line, phase, step)))
 
 
 def _is_later(line: str, phase: str, step: int) -> bool:
@@ -101,4 +101,4 @@ def _is_later(line: str, phase: str, step: int) -> bool:
         record = json.loads(line)
     except json.JSONDecodeError:
         return True  # the half line of a killed process
-    return record.get("phase", phase) == phase and record["step"] > step
+    return record.get("phase", phase) == phase and (record["step"] > step or not step)

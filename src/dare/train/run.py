@@ -1,32 +1,33 @@
 """The life of a training run: load everything, create the folder, step, save, resume."""
 
-import json
-import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
+from typing import IO, Any
 
 import torch
 
-from dare.config import dump_config
-from dare.data.loader import StatefulDataLoader, make_loader
+from dare.data.loader import Loader, open_loader
 from dare.data.pairs import load_pairs
-from dare.data.source import Item, Items, load_items
+from dare.data.source import Item, Items, load_items, load_training_items
 from dare.engines.local import LocalEngine
 from dare.errors import DareError
-from dare.files import folder_atomically, is_used
 from dare.models.base import ModelSpec
 from dare.models.checkpoint import Checkpoint, load_checkpoint
 from dare.models.lora import add_adapter, merge_adapter
 from dare.models.lora_files import adapter_base, is_adapter, load_adapter
 from dare.models.tiny import TINY_PREFIX
 from dare.models.tokenizer import PreTrainedTokenizerBase
+from dare.progress import say_rows
 from dare.rewards.grade import check_rewards
+from dare.train.best import Best, parse_best
 from dare.train.config import RLConfig, RunConfig
-from dare.train.folder import CHECKPOINTS, checkpoints, newest_checkpoint
-
-CONFIG, _STATE = "config.yaml", "trainer.json"
+from dare.train.folder import hold, newest_checkpoint
+from dare.train.record import record
+from dare.train.resume import choose_checkpoint, read_state, resume_command
+from dare.train.saving import Saver
+from dare.train.signals import Signals, StoppedError
 
 
 @dataclass
@@ -38,29 +39,52 @@ class Run:
     engine: LocalEngine
     tokenizer: PreTrainedTokenizerBase
     items: Items
-    loader: "StatefulDataLoader[Item]"
+    loader: Loader
     held_out: list[Item] = field(default_factory=list)
     start: int = 0
+    held: IO[str] | None = None
+    best: Best | None = field(init=False)
+    saver: Saver = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.best, self.saver = parse_best(self.config.train.keep_best), Saver(self.folder, self.config.train)
 
     def batches(self) -> Iterator[tuple[int, list[Item]]]:
-        """Yield ``(step, rows)`` for the steps still to take, and save when due."""
-        train = self.config.train
-        for offset, rows in enumerate(islice(self.loader, train.steps - self.start), start=1):
-            step = self.start + offset
-            yield step, rows
-            if step == train.steps or (train.save_every and step % train.save_every == 0):
-                self.save(step)
+        """Yield ``(step, rows)`` for the steps still to take, and save when due.
+
+        The first Ctrl-C or SIGTERM lets the step finish, saves it and raises ``StoppedError``.
+        """
+        steps = self.config.train.steps
+        with self.saver, Signals() as signals:
+            for step, rows in enumerate(islice(self.loader, steps - self.start), start=self.start + 1):
+                yield step, rows
+                self.saver.check()
+                due = self._is_due(step)
+                if due or signals.received:
+                    self.saver.save(self.engine, self._state(step))
+                if signals.received:
+                    self.saver.wait()
+                    raise self._interrupted(step, signals.received)
+            self.saver.wait()
 
     def save(self, step: int) -> None:
-        """Write a checkpoint under a temporary name, then rename it: a kill leaves the old ones whole."""
-        final = self.folder / CHECKPOINTS / f"step_{step:06d}"
-        with folder_atomically(final) as temporary:
-            self.engine.save(temporary)
-            (temporary / _STATE).write_text(json.dumps({"step": step, "loader": self.loader.state_dict()}))
-            if final.exists():
-                shutil.rmtree(final)
-        for old in checkpoints(self.folder)[: -self.config.train.keep]:
-            shutil.rmtree(old)
+        """Write a checkpoint and return when it is on the disk."""
+        self.saver.save(self.engine, self._state(step))
+        self.saver.wait()
+
+    def _is_due(self, step: int) -> bool:
+        train = self.config.train
+        best = self.best is not None and self.best.is_new(step, self.folder)
+        return best or step == train.steps or (train.save_every > 0 and step % train.save_every == 0)
+
+    def _state(self, step: int) -> dict[str, Any]:
+        best = None if self.best is None else self.best.state()
+        return {"step": step, "loader": self.loader.state_dict(), "best": best}
+
+    def _interrupted(self, step: int, number: int) -> StoppedError:
+        total, how = self.config.train.steps, resume_command(self.config)
+        then = "the run is complete" if step == total else f"continue with: {how}"
+        return StoppedError(f"after step {step} of {total}, which is saved; {then}", number)
 
 
 def open_run(
@@ -78,15 +102,12 @@ def open_run(
     gradable (RL). ``reference`` keeps the model the run started from as the reference policy, also when the run is
     resumed; ``critic_lr`` puts a value model beside the policy that learns at this rate.
     """
-    found = checkpoints(config.output)
-    if is_used(config.output) and not config.resume:
-        raise DareError(f"output {str(config.output)!r} is not empty; choose another or continue it with resume=true")
-    if config.resume and not found:
-        raise DareError(f"output {str(config.output)!r} holds no checkpoint to resume; start with resume=false")
+    chosen = choose_checkpoint(config)
     checkpoint = starting_model(config)
     assert checkpoint.tokenizer is not None
     check_model(config, checkpoint.model.spec)
     items = load_rows(config, checkpoint, answers=answers, pairs=pairs)
+    say_rows(items)
     held_out = load_held_out(config, checkpoint)
     if not answers and not pairs:
         check_rewards([item.example for item in [*items.rows, *held_out]], config.task.rewards)
@@ -95,9 +116,13 @@ def open_run(
         engine.keep_reference()
     if critic_lr is not None:
         engine.add_critic(critic_lr)
-    loader = make_loader(items.rows, config.train.batch, config.train.seed)
+    loader = open_loader(items, config.train.batch, config.train.seed)
     run = Run(config, config.output, engine, checkpoint.tokenizer, items, loader, held_out)
-    return _resume(run, found[-1]) if config.resume else _create(run)
+    run.held = hold(run.folder)
+    if chosen is not None:
+        _restore(run, chosen)
+    record(config, run.start, ("train", "test") if held_out else ("train",))
+    return run
 
 
 def load_rows(config: RunConfig, checkpoint: Checkpoint, *, answers: bool, pairs: bool = False) -> Items:
@@ -106,7 +131,7 @@ def load_rows(config: RunConfig, checkpoint: Checkpoint, *, answers: bool, pairs
     assert tokenizer is not None
     if pairs:
         return load_pairs(config.task, "train", tokenizer, spec, room)
-    return load_items(config.task, "train", tokenizer, spec, room, answers=answers)
+    return load_training_items(config.task, tokenizer, spec, room, answers)
 
 
 def load_held_out(config: RunConfig, checkpoint: Checkpoint) -> list[Item]:
@@ -139,7 +164,7 @@ def starting_model(config: RunConfig, device: str | None = None) -> Checkpoint:
         )
     # weights shrink to four bits on their way to the GPU, which need not hold them whole
     target = "cpu" if lora and lora.four_bit else device or config.engine.device
-    checkpoint = load_model(path, seed, config.engine.dtype, target)
+    checkpoint = load_model(path, seed, config.engine.precision, target)
     if lora:
         # the weights of an embedded model follow from its name and the seed
         revision = str(seed) if path.startswith(TINY_PREFIX) else None
@@ -182,15 +207,10 @@ def _load_merged(folder: Path, dtype: str, device: str) -> Checkpoint:
     return checkpoint
 
 
-def _create(run: Run) -> Run:
-    run.folder.mkdir(parents=True, exist_ok=True)
-    (run.folder / CONFIG).write_text(dump_config(run.config))
-    return run
-
-
-def _resume(run: Run, newest: Path) -> Run:
-    run.engine.load(newest)
-    state = json.loads((newest / _STATE).read_text())
+def _restore(run: Run, checkpoint: Path) -> None:
+    run.engine.load(checkpoint)
+    state = read_state(checkpoint)
     run.loader.load_state_dict(state["loader"])
     run.start = state["step"]
-    return run
+    if run.best is not None:
+        run.best.restore(state["best"])

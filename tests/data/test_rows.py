@@ -1,16 +1,16 @@
-import json
 import os
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dare.data.parquet import read_examples
+from dare.data.config import TaskConfig
+from dare.data.source import load_examples
 from dare.errors import DareError
 from dare.rewards.registry import DEFAULT_REWARD, reward
 from dare.types import Example
+from row_files import write
 
 SHARED = Path(os.environ.get("DARE_SHARED", "../shared")) / "data"
 
@@ -24,15 +24,12 @@ def row(**changes: Any) -> dict[str, Any]:
     } | changes
 
 
-def write(path: Path, rows: list[dict[str, Any]]) -> Path:
-    if path.suffix == ".parquet":
-        pq.write_table(pa.Table.from_pylist(rows), path)
-    else:
-        path.write_text("".join(json.dumps(fields) + "\n" for fields in rows))
-    return path
+def read_examples(path: Path, **settings: Any) -> list[Example]:
+    task = TaskConfig(train=f"{path}/" if path.is_dir() else str(path), **settings)
+    return load_examples(task, "train", answers="answer_column" in settings)
 
 
-@pytest.fixture(params=["rows.parquet", "rows.jsonl"])
+@pytest.fixture(params=["rows.parquet", "rows.jsonl", "rows.json"])
 def path(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     return tmp_path / request.param
 
@@ -64,8 +61,8 @@ def test_sft_rows(path: Path) -> None:
 def test_limit_and_drop_ungraded(path: Path) -> None:
     empty = row(reward_model={"style": "rule", "ground_truth": None})
     write(path, [row(), empty, row()])
-    assert len(read_examples(path, limit=1)) == 1
-    assert [e.columns["row"] for e in read_examples(path, drop_ungraded=True)] == [0, 2]
+    assert len(read_examples(path, train_count=1)) == 1
+    assert [e.columns["row"] for e in read_examples(path)] == [0, 2]
 
 
 @pytest.mark.parametrize(
@@ -75,8 +72,6 @@ def test_limit_and_drop_ungraded(path: Path) -> None:
         (row(prompt=[]), {}, "row 1: prompt is null or empty"),
         (row(prompt=[{"role": "user", "content": " "}]), {}, "row 1: prompt is not a list of turns"),
         (row(data_source=""), {}, "row 1: data_source is null or empty"),
-        (row(reward_model={"ground_truth": None}), {}, "row 1: reward_model.ground_truth is null or empty"),
-        (row(reward_model=None), {}, "row 1: reward_model.ground_truth is null or empty"),
         (
             row(extra_info={"index": 1, "question": "q", "answer": ""}),
             {"answer_column": "extra_info.answer"},
@@ -84,7 +79,7 @@ def test_limit_and_drop_ungraded(path: Path) -> None:
         ),
         (
             row(extra_info={"index": 1, "question": None, "answer": "a"}),
-            {"question_column": "extra_info.question"},
+            {"question_column": "extra_info.question", "answer_column": "extra_info.answer"},
             "row 1: extra_info.question is null or empty",
         ),
     ],
@@ -115,8 +110,12 @@ def test_unusable_files_are_named(path: Path) -> None:
         read_examples(path.with_stem("wors"))
     with pytest.raises(DareError, match="nor does its folder"):
         read_examples(path.parent / "none" / path.name)
-    with pytest.raises(DareError, match=r"give a \.parquet or \.jsonl file"):
+    with pytest.raises(DareError, match=r"give a \.parquet, \.jsonl, \.json or \.csv file"):
+        read_examples(path.with_suffix(".txt"))
+    with pytest.raises(DareError, match="is no dataset saved by save_to_disk"):
         read_examples(path.parent)
+    with pytest.raises(DareError, match=rf"is a folder; write \./{path.parent.name} for a dataset"):
+        load_examples(TaskConfig(root=path.parent.parent, train=path.parent.name), "train")
 
 
 def test_an_empty_file_is_named(path: Path) -> None:
@@ -124,7 +123,7 @@ def test_an_empty_file_is_named(path: Path) -> None:
     if path.suffix == ".parquet":
         pq.write_table(pq.read_table(path).slice(0, 0), path)
     else:
-        path.write_text("\n")
+        path.write_text("[]" if path.suffix == ".json" else "\n")
     with pytest.raises(DareError, match="has no rows"):
         read_examples(path)
 
@@ -166,15 +165,9 @@ def graded(examples: list[Example], completion: str) -> list[float | None]:
     ],
 )
 def test_published_rl_rows_grade_their_own_truth(name: str, rows: int, completion: str) -> None:
-    examples = read_examples(shared(f"rl/{name}.parquet"), drop_ungraded=True)
+    examples = read_examples(shared(f"rl/{name}.parquet"))
     assert len(examples) == rows
     assert set(graded(examples, completion)) == {1.0}
-
-
-def test_published_math_rows_without_truth_are_refused() -> None:
-    """Four of the 7474 rows have a null ground truth."""
-    with pytest.raises(DareError, match=r"row 886: reward_model\.ground_truth is null"):
-        read_examples(shared("rl/train/math.parquet"))
 
 
 def test_published_countdown_rows() -> None:
