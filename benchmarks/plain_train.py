@@ -47,8 +47,9 @@ class Plain:
             states_NTD = self.model.hidden(ids_NT[:, : int(ends_N.max())], ends_N)
             for states_TD, start, end in zip(states_NTD, starts, ends_N.tolist(), strict=True):
                 part = slice(start, end)
-                losses = F.cross_entropy(self.model.head(states_TD[part]), batch.seqs.ids_BT[row, part], reduction="none")
-                total = total + (weight_BT[row, part] * losses).sum()
+                logits_TV = self.model.head(states_TD[part])
+                losses_T = F.cross_entropy(logits_TV, batch.seqs.ids_BT[row, part], reduction="none")
+                total = total + (weight_BT[row, part] * losses_T).sum()
         return total
 
     def _dense(self, batch: Batch) -> Tensor:
@@ -57,7 +58,8 @@ class Plain:
         width = ids_BT.shape[1]
         block_T = torch.arange(width) // model.spec.block_size
         query, key = block_T[:, None], block_T[None]
-        mask = torch.cat([torch.cat([query == key, query > key], 1), torch.cat([torch.zeros_like(query >= key), query >= key], 1)])
+        same, earlier = query == key, query > key
+        mask = torch.cat([torch.cat([same, earlier], 1), torch.cat([torch.zeros_like(same), same | earlier], 1)])
         mask = mask & (torch.arange(width) < batch.seqs.lengths_B[:, None]).repeat(1, 2)[:, None, None]
         mask = mask | torch.eye(2 * width, dtype=torch.bool)
         rope = rope_tables(torch.arange(width).repeat(2), model.arch.rotary_size, model.arch.rope_theta, torch.float32)

@@ -67,7 +67,8 @@ CASES = {
 def batch_of(case: Case, model: Transformer, views: ViewSampler | None = None) -> Batch:
     """Rows of random words, and their noise."""
     generator = torch.Generator().manual_seed(0)
-    rows = [torch.randint(model.spec.vocab_size - 3, (length,), generator=generator).tolist() for length in case.lengths]
+    words = model.spec.vocab_size - 3
+    rows = [torch.randint(words, (length,), generator=generator).tolist() for length in case.lengths]
     seqs = pack(rows, [round(length * (1 - case.answer)) for length in case.lengths], model.spec.pad_id)
     size = model.spec.block_size
     views = views or (random_rate if size is None else partial(block_rate, block_size=size))
@@ -158,8 +159,8 @@ def measure(name: str, whose: str, quick: bool) -> None:
 
 def smaller(case: Case) -> Case:
     """The same case in seconds."""
-    hidden, layers, mlp, vocabulary, block = case.shape
-    shape = (hidden // 8 // 8 * 8, 2, mlp // 8, vocabulary // 16, block)
+    hidden, _, mlp, vocabulary, block = case.shape
+    shape = (hidden // 64 * 8, 2, mlp // 8, vocabulary // 16, block)
     return Case(shape, [length // 4 for length in case.lengths], case.target, case.layout, case.answer, case.memory)
 
 

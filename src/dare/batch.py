@@ -17,8 +17,8 @@ class Batch(Rows):
     token, any dimension but B may be 1. ``reference_BK`` the reference policy's estimates of each response's evidence
     lower bound (preference pairs), of views that need not be these. ``together`` adjacent rows belong to each other.
     ``entropy_BKT`` of each scored token's distribution (nats) and ``best_BKT``, the log-probability of its most
-    probable token, where the objective reads them. ``value_BKT`` and ``return_BKT`` (a dimension but B may be 1) what a value model expected before the first update
-    and what it should have expected.
+    probable token, where the objective reads them. ``value_BKT`` and ``return_BKT`` (a dimension but B may be 1) what a
+    value model expected before the first update and what it should have expected.
     """
 
     seqs: Sequences

@@ -6,7 +6,7 @@ from typing import Literal
 from pydantic import Field
 from rich.console import Console
 
-from dare.algorithms.coupled_grpo import CoupledGRPO
+from dare.algorithms.cj_grpo import CJGRPO
 from dare.algorithms.registry import AnyAlgorithm
 from dare.config import Config, dump_config
 from dare.data.config import TaskConfig
@@ -44,10 +44,10 @@ class QuickstartConfig(Config):
     decoding: DecodingConfig = DecodingConfig(max_new_tokens=12, block_size=12, steps=3)
     rollout_temperature: float = Field(1.0, gt=0)
     engine: EngineConfig = EngineConfig(micro_batch=128)
-    algorithm: AnyAlgorithm = CoupledGRPO(group_size=8, updates=1, kl_coef=0.0)
+    algorithm: AnyAlgorithm = CJGRPO(group_size=8, updates=1, kl_coef=0.0)
     sft: PhaseConfig = PhaseConfig(
         train=TrainConfig(steps=400, batch=64),
-        optim=OptimConfig(lr=3e-3, betas=(0.9, 0.98), warmup=50, schedule="cosine"),
+        optim=OptimConfig(lr=2e-3, betas=(0.9, 0.98), warmup=50, schedule="cosine"),
     )
     rl: PhaseConfig = PhaseConfig(
         train=TrainConfig(steps=100, batch=16), optim=OptimConfig(lr=4e-4, betas=(0.9, 0.98), warmup=5)

@@ -26,6 +26,7 @@ OBJECTIVES = {
     "cart": {"weight": "cart", "normalise": "token"},
     "band": {"rates": [0.3, 0.8], "weight": "none", "normalise": "masked", "complementary": True},
     "edit": {"rates": [0.3, 0.8], "weight": "none", "normalise": "masked", "edit": {"rate": 0.5, "weight": 0.5}},
+    "sure": {"normalise": "token", "complementary": True, "rates": [0.2, 0.8], "confidence": 0.7},
     "mixed": {"next_token": 0.5, "edit": {"rate": 0.5}},
     "trace": {"order": "trace", "next_token": 0.5, "normalise": "token"},
 }
@@ -166,3 +167,28 @@ def test_metrics_tell_the_kinds_of_tokens_apart():
 def test_what_cannot_work_is_refused_with_the_fix(settings, fix):
     with pytest.raises(ValidationError, match=fix):
         ObjectiveConfig(**settings)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_confidence_adds_the_entropy_of_what_is_predicted_rightly(kind):
+    """Loss and gradient through the whole graph, token by token."""
+    model, objective, batch = make("sure", kind)
+    found, grad, _ = gradient(model, objective, batch, 2)
+    plain, views, ids_BT = NegativeElbo("token"), batch.views, batch.seqs.ids_BT
+    total, right = torch.zeros((), dtype=torch.float64), 0
+    for b, k, t in views.scored_BKT.nonzero().tolist():
+        one = batch.seqs.select(slice(b, b + 1))
+        shown_BT = torch.where(views.masked_BKT[b : b + 1, k], model.spec.mask_id, one.ids_BT)
+        read_BT = torch.zeros_like(one.response_BT)
+        read_BT[0, t] = True
+        clean_BT = one.ids_BT if kind == "block" else None
+        (logp_V,) = model.head(model.states(shown_BT, one.lengths_B, read_BT, clean_NT=clean_BT)).log_softmax(-1)
+        total = total - views.weight_BKT[b, k, t] * logp_V[ids_BT[b, t]]
+        if int(logp_V.argmax()) == int(ids_BT[b, t]):
+            total, right = total - 0.7 * (logp_V.exp() * logp_V).sum(), right + 1
+    assert 0 < right < int(views.scored_BKT.sum())
+    assert float(total.detach()) / plain.units(batch) == pytest.approx(found, rel=1e-10)
+    model.zero_grad(set_to_none=True)
+    (total / plain.units(batch)).backward()
+    wanted = torch.cat([weight.grad.flatten() for weight in model.parameters()])
+    torch.testing.assert_close(grad, wanted, rtol=1e-10, atol=1e-12)

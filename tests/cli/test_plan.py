@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="the peak is read from Linux's /proc")
 def test_the_estimate_is_near_the_measured_peak_of_an_update() -> None:
     """Half of this case's memory is logits, so that either part being wrong shows."""
-    command = [sys.executable, "benchmarks/update_memory.py", "random:2x64x2000 16 128"]
+    command = [sys.executable, "benchmarks/update_memory.py", "random:2x64x3000 16 128"]
     printed = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
     total, logits, ratio = map(float, re.findall(r"expected (\S+) GB \((\S+) GB logits\).* ratio (\S+)", printed)[0])
     assert 0.4 < logits / total < 0.6
@@ -28,7 +28,9 @@ def test_the_estimate_is_near_the_measured_peak_of_an_update() -> None:
 def test_a_long_pass_is_extrapolated_from_short_ones(name: str) -> None:
     model = load_checkpoint(name).model
     counted = kept_bytes(model, width=150, rows=6)
-    assert activations(model, rows=6, width=150, scored=0).states == pytest.approx(counted, rel=0.02)
+    # spans make a pair's memory grow in steps
+    near = 0.02 if model.spec.block_size is None else 0.05
+    assert activations(model, rows=6, width=150, scored=0).states == pytest.approx(counted, rel=near)
     assert activations(model, rows=6, width=150, scored=0).logits == 0
 
 

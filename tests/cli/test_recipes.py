@@ -134,10 +134,10 @@ PARTS = ("model", "task", "algorithm")
 _tokenizer, _measured = cache(load_tokenizer), {}
 
 
-def _kept_bytes(model: Transformer, width: int) -> int:
-    key = (model.arch, model.spec, len(list(model.parameters())), width)
+def _kept_bytes(model: Transformer, width: int, read: float) -> int:
+    key = (model.arch, model.spec, len(list(model.parameters())), width, read)
     if key not in _measured:
-        _measured[key] = kept_bytes(model, width)
+        _measured[key] = kept_bytes(model, width, read=read)
     return _measured[key]
 
 

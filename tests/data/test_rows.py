@@ -25,7 +25,7 @@ def row(**changes: Any) -> dict[str, Any]:
 
 
 def read_examples(path: Path, **settings: Any) -> list[Example]:
-    task = TaskConfig(train=f"{path}/" if path.is_dir() else str(path), **settings)
+    task = TaskConfig(train=f"{path.absolute()}/" if path.is_dir() else str(path.absolute()), **settings)
     return load_examples(task, "train", answers="answer_column" in settings)
 
 

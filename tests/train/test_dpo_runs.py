@@ -2,6 +2,7 @@
 
 import json
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -81,7 +82,7 @@ def opened(layers: list[str], output: Path, *more: str) -> tuple[DPORunConfig, R
 def test_the_reference_is_scored_once_per_masks(tmp_path: Path, layers: list[str]) -> None:
     config, run = opened(layers, tmp_path / "a")
     rows = run.items.rows[:4]
-    first = make_batch(config, run, rows, 1, ReferenceScores(run.engine, tmp_path / "cache"))
+    first = make_batch(config, run, rows, ReferenceScores(run.engine, tmp_path / "cache"))
     (path,) = (tmp_path / "cache").iterdir()
     kept = path.read_text()
     assert len(kept.split()) >= 8
@@ -89,10 +90,10 @@ def test_the_reference_is_scored_once_per_masks(tmp_path: Path, layers: list[str
     config, run = opened(layers, tmp_path / "b")
     run.engine.model.embed.weight.data.mul_(2)
     cache = ReferenceScores(run.engine, tmp_path / "cache")
-    again = make_batch(config, run, rows, 1, cache)
+    again = make_batch(config, run, rows, cache)
     assert torch.equal(first.reference_BK, again.reference_BK) and path.read_text() == kept
     # a new epoch brings new masks
-    later = make_batch(config, run, rows, 51, cache)
+    later = make_batch(config, run, [replace(row, epoch=1) for row in rows], cache)
     assert not torch.equal(later.views.masked_BKT, again.views.masked_BKT)
     assert len(path.read_text().split()) > len(kept.split())
     assert list((tmp_path / "cache").iterdir()) == [path]
@@ -101,18 +102,19 @@ def test_the_reference_is_scored_once_per_masks(tmp_path: Path, layers: list[str
 def test_a_half_written_entry_is_scored_again(tmp_path: Path, layers: list[str]) -> None:
     config, run = opened(layers, tmp_path / "a")
     rows = run.items.rows[:4]
-    first = make_batch(config, run, rows, 1, ReferenceScores(run.engine, tmp_path))
+    first = make_batch(config, run, rows, ReferenceScores(run.engine, tmp_path))
     (path,) = tmp_path.glob("reference_*")
     path.write_text(path.read_text()[:-30])
     for _ in range(2):
         cache = ReferenceScores(run.engine, tmp_path)
-        assert torch.equal(first.reference_BK, make_batch(config, run, rows, 1, cache).reference_BK)
+        assert torch.equal(first.reference_BK, make_batch(config, run, rows, cache).reference_BK)
     assert len(cache.known) == 8
 
 
 def test_fixed_masks_return_in_every_epoch(tmp_path: Path, layers: list[str]) -> None:
     config, run = opened(layers, tmp_path / "a", "dpo.fresh_masks=false")
-    one, other = (make_batch(config, run, run.items.rows[:4], step, None) for step in (1, 51))
+    rows = run.items.rows[:4]
+    one, other = (make_batch(config, run, [replace(row, epoch=epoch) for row in rows], None) for epoch in (0, 1))
     assert torch.equal(one.views.masked_BKT, other.views.masked_BKT)
 
 
@@ -129,7 +131,7 @@ def test_an_adapter_is_left_out_of_the_reference(tmp_path: Path, layers: list[st
     for weight in run.engine.trained:
         weight.data.add_(0.1)
     batches = [
-        make_batch(c, r, r.items.rows[:4], 1, ReferenceScores(r.engine, r.folder))
+        make_batch(c, r, r.items.rows[:4], ReferenceScores(r.engine, r.folder))
         for c, r in ((config, run), (plain_config, plain))
     ]
     assert torch.allclose(batches[0].reference_BK, batches[1].reference_BK, rtol=1e-5)

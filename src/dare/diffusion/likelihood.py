@@ -24,9 +24,7 @@ class Scores:
     entropy_BKT: Tensor
 
 
-def score_view(
-    model: "Scorer", seqs: Sequences, views: Views, view: int, *, entropy: bool = False
-) -> Reading:
+def score_view(model: "Scorer", seqs: Sequences, views: Views, view: int, *, entropy: bool = False) -> Reading:
     """Read one view, each field ``[B, T]`` and zero where it does not score; only rows that score anything are read,
     and only their scored positions meet the vocabulary.
 

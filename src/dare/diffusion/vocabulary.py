@@ -86,9 +86,7 @@ class _LinearLogp(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(
-        ctx: Any, logp_grad_M: Tensor, entropy_grad_M: Tensor | None, _: None
-    ) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, logp_grad_M: Tensor, entropy_grad_M: Tensor | None, _: None) -> tuple[Tensor | None, ...]:
         hidden_MD, weight_VD, ids_M, total_M, entropy_M, kept = ctx.saved_tensors
         hidden_grad = torch.zeros_like(hidden_MD) if ctx.needs_input_grad[0] else None
         weight_grad = torch.empty_like(weight_VD) if ctx.needs_input_grad[1] else None

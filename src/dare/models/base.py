@@ -53,9 +53,7 @@ class Scorer(Protocol):
         """
         ...
 
-    def read(
-        self, hidden_MD: Tensor, ids_M: Tensor, temperature: float, *, entropy: bool = False
-    ) -> Reading:
+    def read(self, hidden_MD: Tensor, ids_M: Tensor, temperature: float, *, entropy: bool = False) -> Reading:
         """Return what there is to say about each token ``[M]``, at least in float32."""
         ...
 

@@ -54,7 +54,7 @@ def pair_of(length: int, read_T: Tensor, block_size: int) -> Pair:
 
 def spans_of(pair: Pair, block_size: int, device: torch.device) -> list[Span]:
     """Cut a pair into spans of whole blocks."""
-    size, spans = max(1, _SPAN // block_size) * block_size, []
+    size, spans = span_size(block_size), []
     for first in range(0, pair.stop, size):
         last = min(first + size, pair.stop)
         clean_T = torch.arange(first, max(first, min(last, pair.clean)), device=device)
@@ -69,6 +69,11 @@ def spans_of(pair: Pair, block_size: int, device: torch.device) -> list[Span]:
             )
         )
     return spans
+
+
+def span_size(block_size: int) -> int:
+    """Positions of a span: whole blocks, one at least."""
+    return max(1, _SPAN // block_size) * block_size
 
 
 def attend_pairs(pair: Pair, spans: list[Span], q: Tensor, k: Tensor, v: Tensor) -> Tensor:

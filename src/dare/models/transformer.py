@@ -154,9 +154,7 @@ class Transformer(nn.Module):
         """See ``DiffusionLM.head``."""
         return F.linear(hidden_MD, self.embed.weight) if self.arch.tied else self.unembed(hidden_MD)
 
-    def read(
-        self, hidden_MD: Tensor, ids_M: Tensor, temperature: float, *, entropy: bool = False
-    ) -> Reading:
+    def read(self, hidden_MD: Tensor, ids_M: Tensor, temperature: float, *, entropy: bool = False) -> Reading:
         """See ``Scorer.read``."""
         weight_VD = self.embed.weight if self.arch.tied else self.unembed.weight
         return linear_logp(hidden_MD, weight_VD, ids_M, temperature, entropy=entropy)

@@ -28,9 +28,7 @@ class ValueModel(nn.Module):
         """See ``Scorer.states``."""
         return self.backbone.states(shown_NT, lengths_N, read_NT, clean_NT=clean_NT)
 
-    def read(
-        self, hidden_MD: Tensor, ids_M: Tensor, temperature: float, *, entropy: bool = False
-    ) -> Reading:
+    def read(self, hidden_MD: Tensor, ids_M: Tensor, temperature: float, *, entropy: bool = False) -> Reading:
         """The value ``[M]`` of each state, whatever the token; it has no entropy."""
         wide = torch.promote_types(hidden_MD.dtype, torch.float32)
         value_M = F.linear(hidden_MD.to(wide), self.value.to(wide)[None])[:, 0]

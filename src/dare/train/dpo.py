@@ -25,20 +25,20 @@ def train_dpo(config: DPORunConfig) -> Path:
     with RunLog(run.folder, "dpo", run.start, config.train.steps, ("loss", "accuracy", "margin")) as log:
         for step, rows in run.batches():
             began, lr = time.perf_counter(), run.engine.lr()
-            batch = make_batch(config, run, rows, step, reference)
+            batch = make_batch(config, run, rows, reference)
             meter = run.engine.update(batch, objective)
             tokens, seconds = int(batch.seqs.lengths_B.sum()), time.perf_counter() - began
             log.write(step, {**meter.mean(), "lr": lr, "tokens_per_s": tokens / seconds})
     return run.folder
 
 
-def make_batch(config: DPORunConfig, run: Run, rows: list[Item], step: int, reference: ReferenceScores | None) -> Batch:
+def make_batch(config: DPORunConfig, run: Run, rows: list[Item], reference: ReferenceScores | None) -> Batch:
     """Lay out chosen and rejected answers in turn, draw their masks and look up what the reference says of them."""
     spec, sampler = run.engine.spec, config.dpo.sampler(run.engine.spec)
     seqs = answer_sequences(
         _in_turn(rows), spec, config.eos_padding, config.decoding.max_new_tokens, config.decoding.block_for(spec)
     )
-    key_B = pair_keys(config, rows, step, len(run.items.rows))
+    key_B = pair_keys(config, rows)
     batch = Batch(seqs, sampler(seqs, key_B), seqs.response_BT, together=2).to(run.engine.config.device)
     if reference is None:
         return batch
@@ -48,10 +48,9 @@ def make_batch(config: DPORunConfig, run: Run, rows: list[Item], step: int, refe
     return replace(batch, reference_BK=reference(batch.seqs, own))
 
 
-def pair_keys(config: DPORunConfig, rows: list[Item], step: int, per_epoch: int) -> Tensor:
+def pair_keys(config: DPORunConfig, rows: list[Item]) -> Tensor:
     """Noise keys of both answers of each row, a function of (seed, epoch, row, side)."""
-    drawn_P = (step - 1) * config.train.batch + torch.arange(len(rows))
-    epoch_P = drawn_P // per_epoch if config.dpo.fresh_masks else torch.zeros_like(drawn_P)
+    epoch_P = torch.tensor([item.epoch if config.dpo.fresh_masks else 0 for item in rows])
     index_P = torch.tensor([item.index for item in rows])
     return key(config.train.seed, "dpo", epoch_P[:, None], index_P[:, None], torch.arange(2)).flatten()
 

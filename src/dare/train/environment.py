@@ -15,7 +15,7 @@ import dare
 from dare.files import write_atomically
 
 ENVIRONMENT = "environment.json"
-_LIBRARIES = ("dare", "torch", "transformers", "tokenizers", "safetensors", "numpy", "datasets", "torchdata")
+_LIBRARIES = ("dare", "torch", "transformers", "tokenizers", "safetensors", "numpy", "datasets")
 
 
 def run_id(folder: Path) -> str:
