@@ -3,8 +3,8 @@
 The objective sees the model only through log-probabilities and, where it asks, entropies ``[B, K, T]``. So it is
 differentiated at those leaves, and each view's slice of the gradient is pushed back through the view's own forward
 pass. Exact for any loss, because the forward is deterministic. The last view keeps its graph from the first pass: K
-views cost 2K - 1 forwards, one view costs one. Where the behaviour policy is the live one, every ratio is one whatever
-the values are: K forwards do.
+views cost 2K - 1 forwards, one view costs one. Where the gradient does not depend on the values (a weighted sum of
+log-probabilities; ratios that are all one), K forwards do, and the values are read on the way.
 """
 
 from dataclasses import replace
@@ -22,10 +22,9 @@ from dare.models.base import Scorer
 
 def backward(model: Scorer, batch: Batch, objective: Objective, units: float) -> tuple[float, Meter]:
     """Add the gradient of ``objective(batch) / units`` to the parameters; return the summed loss and its metrics."""
-    count, entropy = batch.views.masked_BKT.shape[1], objective.reads_entropy
-    readings = [_zeros(batch)] * count
-    last = None
-    if objective.needs_values(batch):
+    count, entropy, needed = batch.views.masked_BKT.shape[1], objective.reads_entropy, objective.needs_values(batch)
+    readings, last = [_zeros(batch)] * count, None
+    if needed:
         with torch.no_grad():
             readings = [score_view(model, batch.seqs, batch.views, view, entropy=entropy) for view in range(count - 1)]
         last = score_view(model, batch.seqs, batch.views, count - 1, entropy=entropy)
@@ -34,10 +33,14 @@ def backward(model: Scorer, batch: Batch, objective: Objective, units: float) ->
     leaves = [value_BKT for value_BKT in (leaf.logp, leaf.entropy) if value_BKT is not None]
     loss, meter = objective(leaf.logp, replace(batch, entropy_BKT=leaf.entropy, best_BKT=leaf.best))
     grads = torch.autograd.grad(loss / units, leaves)
+    seen = []
     for view in reversed(range(count)):
         if view < count - 1 or last is None:
             last = score_view(model, batch.seqs, batch.views, view, entropy=entropy)
         _push(last, [grad_BKT[:, view] for grad_BKT in grads])
+        seen.append(last.logp.detach())
+    if not needed:
+        loss, meter = objective(torch.stack(seen[::-1], dim=1), batch)
     return float(loss.detach()), meter
 
 
