@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from dare.batch import Batch
-from dare.models.attention import sdpa
+from dare.models.attention import attend
 from dare.models.rope import rope_tables
 from dare.models.transformer import Transformer
 
@@ -65,7 +65,7 @@ class Plain:
         rope = rope_tables(torch.arange(width).repeat(2), model.arch.rotary_size, model.arch.rope_theta, torch.float32)
         x = model.embed(torch.cat([noised_BT, ids_BT], 1))
         for block in model.blocks:
-            x = block(x, rope, partial(_masked, mask))
+            x = block(x, rope, partial(attend, mask))
         scored_BT = weight_BT != 0
         logits_MV = model.head(model.norm(x[:, :width])[scored_BT])
         return (weight_BT[scored_BT] * F.cross_entropy(logits_MV, ids_BT[scored_BT], reduction="none")).sum()
@@ -76,7 +76,3 @@ def noised(model: Transformer, batch: Batch) -> tuple[Tensor, Tensor]:
     views = batch.views
     shown_BT = torch.where(views.masked_BKT[:, 0], model.spec.mask_id, batch.seqs.ids_BT)
     return shown_BT, (views.weight_BKT[:, 0] / batch.seqs.response_BT.sum(1, keepdim=True)).float()
-
-
-def _masked(mask: Tensor, *qkv: Tensor) -> Tensor:
-    return sdpa(*(x.transpose(1, 2) for x in qkv), mask).transpose(1, 2)

@@ -6,10 +6,11 @@ import pytest
 import torch
 
 import dare.models.pair as pair
-from dare.models.attention import sdpa
+from dare.models.attention import attend
 from dare.models.layout import lay_out
 from dare.models.rope import rope_tables
 from dare.models.transformer import Architecture, Transformer
+from dare.plan_memory import kept_bytes
 from toy import toy_model
 
 LENGTHS = [9, 5, 9, 12, 1]
@@ -48,13 +49,9 @@ def dense(model, shown_T, clean_T, length, read_T):
     rope = rope_tables(position, model.arch.rotary_size, model.arch.rope_theta, torch.float64)
     x = model.embed(ids_T)[None]
     for layer in model.blocks:
-        x = layer(x, rope, partial(masked, mask))
+        x = layer(x, rope, partial(attend, mask))
     places = [predictor(int(t), length, block, model.arch.next_token) for t in read_T.nonzero()[:, 0]]
     return model.norm(x)[0, places]
-
-
-def masked(mask, *qkv):
-    return sdpa(*(x.transpose(1, 2) for x in qkv), mask).transpose(1, 2)
 
 
 def predictor(token, length, block, next_token):
@@ -111,8 +108,6 @@ def test_only_what_is_needed_is_held():
 
 
 def test_recomputing_keeps_only_what_enters_a_layer():
-    from dare.plan_memory import kept_bytes
-
     model = model_of(3, False)
     whole = kept_bytes(model, 12)
     model.recompute = True

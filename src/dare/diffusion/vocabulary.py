@@ -122,12 +122,16 @@ def _logits(hidden_MD: Tensor, weight_PD: Tensor, temperature: float) -> Tensor:
 
 def _picked(logits: Tensor, ids_M: Tensor, part: slice) -> Tensor:
     """The logit of each true token of this part, zero for the others."""
-    inside_M = (ids_M >= part.start) & (ids_M < part.stop)
-    place_M1 = (ids_M - part.start).where(inside_M, 0)[:, None]
+    inside_M, place_M1 = _places(ids_M, part)
     return torch.where(inside_M, logits.gather(1, place_M1)[:, 0], 0.0)
 
 
 def _add_picked(grad: Tensor, ids_M: Tensor, part: slice, value_M: Tensor) -> None:
-    inside_M = (ids_M >= part.start) & (ids_M < part.stop)
-    place_M1 = (ids_M - part.start).where(inside_M, 0)[:, None]
+    inside_M, place_M1 = _places(ids_M, part)
     grad.scatter_add_(1, place_M1, value_M.where(inside_M, 0.0)[:, None].to(grad.dtype))
+
+
+def _places(ids_M: Tensor, part: slice) -> tuple[Tensor, Tensor]:
+    """Which true tokens are of this part, and their columns in it, the first for the others."""
+    inside_M = (ids_M >= part.start) & (ids_M < part.stop)
+    return inside_M, (ids_M - part.start).where(inside_M, 0)[:, None]

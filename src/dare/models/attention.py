@@ -10,6 +10,11 @@ def sdpa(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor:
     return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, enable_gqa=q.shape[1] != k.shape[1])
 
 
+def attend(mask: Tensor | None, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """``sdpa`` of queries, keys and values laid out as ``[N, T, heads, E]``."""
+    return sdpa(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), mask).transpose(1, 2)
+
+
 def full_mask(valid_NT: Tensor) -> Tensor | None:
     """Every query sees every valid key: ``[N, 1, 1, T]``, or None when nothing is padded."""
     return valid_NT[:, None, None, :] if _padded(valid_NT) else None

@@ -82,8 +82,9 @@ def _before(shown_NT: Tensor, clean_NT: Tensor, block_size: int | None) -> Tenso
     position_T = torch.arange(shown_NT.shape[1])
     # the token before a block is clean by the time the block is decoded
     opens_T = (position_T % block_size == 0) & (position_T > 0) if block_size else position_T < 0
-    return torch.where(opens_T, _moved(clean_NT), _moved(shown_NT))
+    return torch.where(opens_T, moved(clean_NT), moved(shown_NT))
 
 
-def _moved(place_NT: Tensor) -> Tensor:
-    return torch.cat([place_NT[:, :1], place_NT[:, :-1]], 1)
+def moved(x_NT: Tensor) -> Tensor:
+    """Move what is at each position, ``[N, T, ...]``, one position on; the first one keeps its own."""
+    return torch.cat([x_NT[:, :1], x_NT[:, :-1]], dim=1)

@@ -10,10 +10,10 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from dare.diffusion.vocabulary import Reading, linear_logp
-from dare.models.attention import block_causal_mask, full_mask, sdpa, window_mask
+from dare.models.attention import attend, block_causal_mask, full_mask, window_mask
 from dare.models.base import ModelSpec
 from dare.models.cache import KVCache, LayerWindow, Window
-from dare.models.layout import lay_out
+from dare.models.layout import lay_out, moved
 from dare.models.moe import Experts, GatedMLP, SparseMLP
 from dare.models.rope import Rope, rope_tables, rotate
 
@@ -118,7 +118,7 @@ class Transformer(nn.Module):
         for number, block in enumerate(self.blocks):
             past = None if window is None else window.layer(number)
             x_NTD = block(x_NTD, rope, partial(_attend_rows, mask, past))
-        return self.norm(_previous(x_NTD) if self.arch.next_token else x_NTD)
+        return self.norm(moved(x_NTD) if self.arch.next_token else x_NTD)
 
     def states(self, shown_NT: Tensor, lengths_N: Tensor, read_NT: Tensor, *, clean_NT: Tensor | None = None) -> Tensor:
         """See ``Scorer.states``; nothing is computed for padding, nor in the last MLP for what is not read."""
@@ -170,14 +170,8 @@ class Transformer(nn.Module):
         return full_mask(valid_NT) if size is None else block_causal_mask(valid_NT, size)
 
 
-def _attend_rows(mask: Tensor | None, past: LayerWindow | None, *qkv: Tensor) -> Tensor:
+def _attend_rows(mask: Tensor | None, past: LayerWindow | None, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """Attend within padded rows under ``mask``; with ``past`` also to what the cache holds."""
-    q, k, v = (heads.transpose(1, 2) for heads in qkv)
     if past is not None:
-        k, v = past.exchange(k, v)
-    return sdpa(q, k, v, mask).transpose(1, 2)
-
-
-def _previous(states_NTD: Tensor) -> Tensor:
-    """Next-token states, moved so that state t predicts token t; the first position keeps its own."""
-    return torch.cat([states_NTD[:, :1], states_NTD[:, :-1]], dim=1)
+        k, v = (x.transpose(1, 2) for x in past.exchange(k.transpose(1, 2), v.transpose(1, 2)))
+    return attend(mask, q, k, v)
