@@ -10,33 +10,39 @@ import argparse
 import os
 import subprocess
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from unittest.mock import patch
 
 import torch
+import torch.nn.functional as F
 from load_memory import peak as peak_memory
 from measure import Timed, interleave, peak_gflops, seconds_of, transformer
 from plain_train import Plain
+from torch import Tensor
 
 from dare.algorithms.sft import NegativeElbo
 from dare.batch import Batch
 from dare.diffusion.noise import key, uniform
 from dare.diffusion.views import ViewSampler, block_rate, random_rate, stack_views
+from dare.diffusion.vocabulary import linear_logp
 from dare.engines.config import EngineConfig, OptimConfig
 from dare.engines.local import LocalEngine
 from dare.models.checkpoint import Checkpoint
+from dare.models.layout import Layout
 from dare.models.transformer import Transformer
 from dare.types import pack
 
 ROUNDS = 5
+LOSS = "the loss alone, vocabulary of 126k"
 
 
 @dataclass(frozen=True)
 class Case:
     """``shape``: (hidden, layers, MLP, vocabulary, block); ``lengths`` of the rows; ``answer`` share of each; the plain
-    ``layout``; ``target`` ratio of speed, and share of the plain step's memory.
+    ``layout``; ``target`` ratio of speed, and share of the plain step's memory; ``compile`` ours, or not.
     """
 
     shape: tuple[int, int, int, int, int | None]
@@ -45,6 +51,7 @@ class Case:
     layout: str = "padded"
     answer: float = 0.6
     memory: float | None = None
+    compile: bool = False
 
 
 def gsm8k(rows: int) -> list[int]:
@@ -56,6 +63,7 @@ def gsm8k(rows: int) -> list[int]:
 CASES = {
     "vocabulary of 126k": Case((384, 6, 1024, 126_464, None), [256] * 8, 1.35, memory=0.55),
     "vocabulary of 8k": Case((576, 12, 1536, 8192, None), [256] * 8, 1.05),
+    "vocabulary of 8k, engine.compile": Case((576, 12, 1536, 8192, None), [256] * 8, 1.05, compile=True),
     "GSM8K lengths, packed": Case((576, 12, 1536, 8192, None), gsm8k(16), 1.7),
     "pair, to a row per block of 4": Case((512, 6, 1408, 8192, 4), [256] * 2, 12.0, "per_block"),
     "pair, to a row per block of 32": Case((512, 6, 1408, 8192, 32), [256] * 4, 1.7, "per_block"),
@@ -93,7 +101,7 @@ def steps(case: Case) -> tuple[Callable[[], object], Callable[[], object]]:
 
 
 def engine_of(case: Case, **settings) -> LocalEngine:
-    config = EngineConfig(micro_batch=len(case.lengths), **settings)
+    config = EngineConfig(micro_batch=len(case.lengths), compile=case.compile, **settings)
     return LocalEngine(Checkpoint(transformer(*case.shape), {}, None), config, OptimConfig(), total_updates=100)
 
 
@@ -127,13 +135,13 @@ def line(name: str, case: Case, timed: Timed, peak: float, memory: tuple[float, 
     return f"{name:<34}" + "".join(f"{cell:>10}" for cell in cells)
 
 
-def transient(run: Callable[[], object], model: Transformer) -> float:
-    """GB that a second step takes above what is at rest, less the gradients that it leaves."""
+def transient(run: Callable[[], object], weights: Iterable[Tensor]) -> float:
+    """GB that a second step takes above what is at rest, less the gradients of the weights."""
     run()
     Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew
     rest = peak_memory()
     run()
-    return (peak_memory() - rest - sum(weight.nbytes for weight in model.parameters())) / 1e9
+    return (peak_memory() - rest - sum(weight.nbytes for weight in weights)) / 1e9
 
 
 def in_a_process(*words: str) -> float:
@@ -146,22 +154,41 @@ def in_a_process(*words: str) -> float:
 
 def measure(name: str, whose: str, quick: bool) -> None:
     """Print the transient memory of one step. ``whose``: "plain", "ours", or a number of views."""
-    case = smaller(CASES[name]) if quick else CASES[name]
     torch.set_num_threads(2)
+    if name == LOSS:
+        print(loss_memory(whose, quick))
+        return
+    case = smaller(CASES[name]) if quick else CASES[name]
     if whose == "plain":
         plain = Plain(transformer(*case.shape), case.layout)
-        print(transient(partial(plain.update, batch_of(case, plain.model)), plain.model))
+        print(transient(partial(plain.update, batch_of(case, plain.model)), plain.model.parameters()))
         return
     engine = engine_of(case, recompute=whose == "recompute")
     batch = batch_of(case, engine.model, repeated(int(whose)) if whose.isdigit() else None)
-    print(transient(partial(engine.update, batch, NegativeElbo()), engine.model))
+    print(transient(partial(engine.update, batch, NegativeElbo()), engine.model.parameters()))
+
+
+def loss_memory(whose: str, quick: bool) -> float:
+    """Transient memory of the loss of 1024 states alone, over a vocabulary of 126k."""
+    rows, vocabulary = (128, 8192) if quick else (1024, 126_464)
+    hidden_MD, weight_VD = (torch.randn(size, 384).requires_grad_() for size in (rows, vocabulary))
+    ids_M = torch.arange(rows)
+
+    def run() -> None:
+        hidden_MD.grad = weight_VD.grad = None
+        if whose == "plain":
+            F.cross_entropy(F.linear(hidden_MD, weight_VD), ids_M).backward()
+        else:
+            linear_logp(hidden_MD, weight_VD, ids_M).logp.mean().neg().backward()
+
+    return transient(run, [])
 
 
 def smaller(case: Case) -> Case:
     """The same case in seconds."""
     hidden, _, mlp, vocabulary, block = case.shape
     shape = (hidden // 64 * 8, 2, mlp // 8, vocabulary // 16, block)
-    return Case(shape, [length // 4 for length in case.lengths], case.target, case.layout, case.answer, case.memory)
+    return replace(case, shape=shape, lengths=[length // 4 for length in case.lengths])
 
 
 def scaling(quick: bool, rounds: int) -> None:
@@ -170,12 +197,24 @@ def scaling(quick: bool, rounds: int) -> None:
     gigabytes = {views: in_a_process(name, str(views), *flags) for views in (1, 2, 4)}
     print("\nmemory over views: " + "  ".join(f"{views}: {value:.2f} GB" for views, value in gigabytes.items()))
     print(f"memory with engine.recompute: {in_a_process(name, 'recompute', *flags):.2f} GB")
-    print("\ntime per token over the width of a row, block 32 (4096 tokens a step)")
+    ours, plain = (in_a_process(LOSS, whose, *flags) for whose in ("ours", "plain"))
+    print(f"{LOSS}: {ours:.3f} GB, plain {plain:.3f} GB, 1 in {plain / ours:.1f}")
+    print("\nus a token over the width of a row, block 32 (4096 tokens a step), and without attention")
     for width in (64, 128) if quick else (256, 1024, 4096):
         case = Case((256, 4, 704, 8192, 32), [width] * max(1, 4096 // width), 0)
         engine = engine_of(case)
-        seconds, _ = seconds_of(partial(engine.update, batch_of(case, engine.model), NegativeElbo()), rounds)
-        print(f"  {width:>5} tokens  {1e6 * seconds / sum(case.lengths):7.1f} us a token", flush=True)
+        step = partial(engine.update, batch_of(case, engine.model), NegativeElbo())
+        whole = seconds_of(step, rounds)[0]
+        with patch.object(Layout, "attend", no_attention):
+            rest = seconds_of(step, rounds)[0]
+        print(
+            f"  {width:>5} tokens" + "".join(f"{1e6 * s / sum(case.lengths):10.1f}" for s in (whole, rest)), flush=True
+        )
+
+
+def no_attention(_: Layout, q_MHE: Tensor, k_MHE: Tensor, v_MHE: Tensor) -> Tensor:
+    """In the place of attention: something of its shape that uses all it is given."""
+    return q_MHE + (k_MHE + v_MHE).repeat_interleave(q_MHE.shape[1] // k_MHE.shape[1], 1)
 
 
 def main(names: list[str], quick: bool) -> None:

@@ -78,7 +78,7 @@ def quickstart(config: QuickstartConfig) -> Path:
 
 def _sft(config: QuickstartConfig) -> Path:
     shared = _shared(config, "sft", config.sft)
-    return train_sft(SFTConfig(model=ModelConfig(path=config.model), eos_padding="to_length", **shared))
+    return train_sft(SFTConfig(model=ModelConfig(path=config.model), **shared))
 
 
 def _rl(config: QuickstartConfig) -> Path:

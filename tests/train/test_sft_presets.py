@@ -34,7 +34,7 @@ def settings(name: str, kind: str, folder: Path) -> list[str]:
     return [*layers, "train={steps: 2, batch: 4}", f"output={folder / 'run'}"]
 
 
-def record(folder: Path, model: str, text: str | None = None) -> list[list[int]]:
+def record(folder: Path, model: str, **changes) -> list[list[int]]:
     """Write the answers of the task as if they had been decoded in a known order; return that order."""
     checkpoint = load_model(model)
     config = load_config(SFTConfig, [*TASK, "output=none"])
@@ -48,7 +48,12 @@ def record(folder: Path, model: str, text: str | None = None) -> list[list[int]]
         folder / ROLLOUTS,
         [
             trace(rollouts, row, checkpoint.tokenizer).model_copy(
-                update={"prompt": item.example.prompt[-1]["content"], "completion": text or item.example.answer}
+                update={
+                    "prompt": item.example.prompt[-1]["content"],
+                    "completion": item.example.answer,
+                    "score": row / 2,
+                    **changes,
+                }
             )
             for row, item in enumerate(items)
         ],
@@ -76,7 +81,7 @@ def test_views_follow_the_recorded_order(kind, tmp_path):
     expected = record(tmp_path, MODELS[kind])
     run = open_run(config, answers=True)
     spec, rows = run.engine.spec, run.items.rows
-    orders = recorded_orders(config.task, rows, run.tokenizer, spec.eos_ids)
+    orders = recorded_orders(config.task, rows, spec.eos_ids)
     assert [orders[row.index] for row in rows] == expected
     views = config.objective.views(spec, plain_words(run.tokenizer, spec))
     batch = make_batch(config, run, rows, views, orders)
@@ -96,10 +101,27 @@ def test_views_follow_the_recorded_order(kind, tmp_path):
             assert torch.equal(batch.views.masked_BKT[row, 0, block], late_T)
 
 
-def test_a_text_that_was_not_decoded_so_is_refused_by_its_row(tmp_path):
+def test_answers_keep_the_tokens_they_were_decoded_in(tmp_path):
     layers = settings("trace", "full", tmp_path)
-    record(tmp_path, "tiny:masked", text="1234")
-    with pytest.raises(DareError, match=r"rollouts.jsonl row 0: .* is not what was decoded there"):
+    expected = open_run(load_config(SFTConfig, layers), answers=True).items.rows
+    record(tmp_path, "tiny:masked", completion="another text")
+    found = open_run(load_config(SFTConfig, [*layers, f"output={tmp_path / 'other'}"]), answers=True).items.rows
+    assert [row.answer_ids for row in found] == [row.answer_ids for row in expected]
+
+
+def test_rows_below_the_lowest_score_are_left_out(tmp_path):
+    layers = [*settings("trace", "full", tmp_path), "task.min_score=1"]
+    items = open_run(load_config(SFTConfig, layers), answers=True).items
+    assert [row.example.columns["row"] for row in items.rows] == [2, 3, 4, 5] and items.dropped == 2
+    record(tmp_path, "tiny:masked", score=None)
+    with pytest.raises(DareError, match=r"task.min_score: row 0 has no number as score"):
+        open_run(load_config(SFTConfig, [*layers, f"output={tmp_path / 'other'}"]), answers=True)
+
+
+def test_a_row_without_its_record_is_refused(tmp_path):
+    layers = settings("trace", "full", tmp_path)
+    record(tmp_path, "tiny:masked", decoded_ids=())
+    with pytest.raises(DareError, match=r"rollouts.jsonl row 0: no decoded_ids"):
         train_sft(load_config(SFTConfig, layers))
     with pytest.raises(DareError, match=r"has no record; give the rollouts.jsonl"):
         load_config(SFTConfig, [*TASK, "objective.order=trace", "output=none"])

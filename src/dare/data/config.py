@@ -30,6 +30,7 @@ class TaskConfig(Config):
     ``rendered`` tells that prompts and answers are in the chat template already and are read as they are;
     ``pack`` joins documents of plain text with EOS and cuts them into rows of so many tokens (None: a document a row);
     ``rewards`` maps reward functions to weights (None: the usual one of the row's ``data_source``);
+    ``min_score`` leaves out rows whose ``score`` is lower (SFT on a rollout file);
     ``overlong`` what becomes of a row whose prompt or answer exceeds its limit: "drop" counts it, "error" stops,
     "truncate_answer" cuts an answer, which then has no end token, and drops a prompt;
     ``stream`` training rows held in memory at a time (None: all), read and shuffled window by window;
@@ -47,6 +48,7 @@ class TaskConfig(Config):
     rewards: dict[str, float] | None = None
     train_count: PositiveInt | None = None
     test_count: PositiveInt = 500
+    min_score: float | None = None
     max_prompt_tokens: PositiveInt = 1024
     overlong: Literal["drop", "error", "truncate_answer"] = "drop"
     stream: PositiveInt | None = None

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 
 from dare.data.config import Split, TaskConfig
 from dare.data.items import Item
@@ -12,12 +13,20 @@ from dare.models.chat import encode_conversation, encode_prompt
 from dare.models.tokenizer import PreTrainedTokenizerBase
 from dare.types import Example
 
+DECODED = "decoded_ids"
+"""The column of a rollout file that holds the answer's tokens and what followed them."""
+
 
 def encode(
     tokenizer: PreTrainedTokenizerBase, example: Example, spec: ModelSpec, answers: bool
 ) -> tuple[list[int], list[int]]:
-    """Return the ids of prompt and answer, the answer with its end-of-turn token but without EOS."""
+    """Return the ids of prompt and answer, the answer with its end-of-turn token but without EOS.
+
+    An answer that was decoded by a model (``decoded_ids``) keeps its tokens, which its text may not lead back to.
+    """
     prompt_ids, answer_ids = tokenise(tokenizer, example if answers else replace(example, answer=None))
+    if answers and DECODED in example.columns:
+        return prompt_ids, [*takewhile(lambda token: token not in spec.eos_ids, example.columns[DECODED])]
     return prompt_ids, answer_ids[:-1] if answer_ids[-1:] == [spec.eos_ids[0]] else answer_ids
 
 
@@ -54,7 +63,7 @@ def fit(items: Sequence[Item], task: TaskConfig, split: Split, limits: Limits) -
     An answer that is cut fills its room to the last token and is not said to end there.
     """
     kept, cut = [], 0
-    for item in items:
+    for item in _good(items, task):
         answer = max(len(item.answer_ids), len(item.rejected_ids))
         if len(item.prompt_ids) <= limits.prompt and answer + item.ends <= limits.answer:
             kept.append(item)
@@ -64,6 +73,19 @@ def fit(items: Sequence[Item], task: TaskConfig, split: Split, limits: Limits) -
             kept.append(replace(item, answer_ids=item.answer_ids[: limits.answer], ends=False))
             cut += 1
     return kept, cut
+
+
+def _good(items: Sequence[Item], task: TaskConfig) -> Sequence[Item]:
+    """The items that score as ``task.min_score`` asks."""
+    if task.min_score is None:
+        return items
+    for item in items:
+        if not isinstance(item.example.columns.get("score"), int | float):
+            number = item.example.columns.get("row", item.index)
+            raise DareError(
+                f"task.min_score: row {number} has no number as score; leave min_score out or score the row"
+            )
+    return [item for item in items if item.example.columns["score"] >= task.min_score]
 
 
 def need_rows(kept: Sequence[Item], found: int, task: TaskConfig, split: Split, limits: Limits) -> None:

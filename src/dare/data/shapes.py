@@ -14,6 +14,8 @@ from dare.data.turns import answers_to_learn
 from dare.errors import DareError
 from dare.types import Example
 
+_TURNS = ("prompt", "completion", "messages", "chosen", "rejected", "reward_model", "extra_info")
+
 Convert = Callable[[Row, TaskConfig], list[Example]]
 """The examples a row gives; ``RowError`` for one that lacks something."""
 
@@ -101,9 +103,10 @@ def _unusable(row: Row, shape: Shape, answers: bool) -> str:
 
 
 def _columns(row: Row, **more: Any) -> dict[str, Any]:
-    """The columns handed to reward functions."""
+    """The columns handed to reward functions: all but the turns, which the example holds."""
+    plain = {name: value for name, value in row.fields.items() if name not in _TURNS}
     graded = {"data_source": row.fields.get("data_source"), "ground_truth": ground_truth(row)}
-    return {**row.struct("extra_info"), **graded, **more, "row": row.number}
+    return {**plain, **row.struct("extra_info"), **graded, **more, "row": row.number}
 
 
 def _from_columns(row: Row, task: TaskConfig) -> list[Example]:

@@ -47,7 +47,8 @@ def load_training_items(
 
 def answer_sequences(rows: Sequence[Item], spec: ModelSpec, padding: str, canvas: int, block_size: int) -> Sequences:
     """Join prompts and answers. An answer that ends does so in EOS; ``padding`` says how far EOS goes on as answer
-    tokens: "none", "one_block" (to the end of the block of ``block_size``) or "to_length" (to ``canvas`` tokens).
+    tokens: "none", "one_block" (to the end of the block of ``block_size``, at most of the canvas) or "to_length" (to
+    ``canvas`` tokens).
     """
     eos = spec.eos_ids[0]
     rows_ids, prompt_lengths = [], []
@@ -55,7 +56,8 @@ def answer_sequences(rows: Sequence[Item], spec: ModelSpec, padding: str, canvas
         offset = len(item.prompt_ids) if spec.attention == "block_causal" else 0
         length = len(item.answer_ids) + item.ends
         if padding == "one_block" and item.ends:
-            length = -(-(offset + length) // block_size) * block_size - offset
+            ended = -(-(offset + length) // block_size) * block_size - offset
+            length = max(length, min(ended, canvas))
         elif padding == "to_length" and item.ends:
             length = canvas
         rows_ids.append(item.prompt_ids + item.answer_ids + [eos] * (length - len(item.answer_ids)))

@@ -12,6 +12,7 @@ from dare.decoding.config import DecodingConfig
 from dare.decoding.denoise import Watch, denoise
 from dare.diffusion.likelihood import Scores
 from dare.engines.base import Objective
+from dare.engines.compiled import compile_mlps
 from dare.engines.config import EngineConfig, OptimConfig
 from dare.engines.critic import CRITIC, Critic
 from dare.engines.learner import Learner, score_rows
@@ -33,6 +34,8 @@ class LocalEngine(Learner):
         super().__init__(checkpoint.model.to(config.device), optim, config, total_updates)
         self.checkpoint = checkpoint
         self.model.recompute = config.recompute
+        if config.compile:
+            compile_mlps(self.model)
         self.reference = self.model
         self.critic: Critic | None = None
 
@@ -40,6 +43,8 @@ class LocalEngine(Learner):
         """Freeze a copy of the current weights as the reference policy; under an adapter the base model is it."""
         if not has_adapter(self.model):
             self.reference = copy.deepcopy(self.model).requires_grad_(False)
+            if self.config.compile:  # a copy is not compiled
+                compile_mlps(self.reference)
 
     def add_critic(self, lr: float) -> None:
         """Put a value model beside the policy, made from its current weights."""

@@ -32,9 +32,9 @@ class Write(NamedTuple):
 class Trace(BaseModel):
     """``given`` is the row before the first pass, ``writes`` what each of the ``passes`` changed, in their order.
 
-    ``name`` says whose answer it is, ``prompt`` and ``expected`` what was asked and hoped for, ``completion`` what came
-    of it, ``score`` its reward; ``step`` the training step it belongs to. A row whose order of decoding is unknown has
-    no writes: its final text is given.
+    ``decoded_ids`` are the row's final tokens. ``name`` says whose answer it is, ``prompt`` and ``expected`` what was
+    asked and hoped for, ``completion`` what came of it, ``score`` its reward; ``step`` the training step it belongs to.
+    A row whose order of decoding is unknown has no writes: its final text is given.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -48,6 +48,7 @@ class Trace(BaseModel):
     passes: int = Field(ge=0)
     given: tuple[str | None, ...]
     writes: tuple[Write, ...] = ()
+    decoded_ids: tuple[int, ...] = ()
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -106,17 +107,18 @@ def trace(rollouts: Rollouts, row: int, tokenizer: PreTrainedTokenizerBase, star
     open_T = seqs.response_BT[row]
     first = int(open_T.nonzero()[0]) if start is None else start
     span = slice(first, int(seqs.lengths_B[row]))
-    texts: Frame = list(words(tokenizer, seqs.ids_BT[row, span].tolist()))
+    ids = tuple(seqs.ids_BT[row, span].tolist())
+    texts: Frame = list(words(tokenizer, ids))
     if rollouts.states_BST is None:
         writes = _written(rollouts, row, span, texts)
     else:
         writes = _rewritten(rollouts, row, span, tokenizer)
     if not writes:
-        return Trace(passes=0, given=tuple(texts))
+        return Trace(passes=0, given=tuple(texts), decoded_ids=ids)
     given = [None if masked else text for masked, text in zip(open_T[span].tolist(), texts, strict=True)]
     forwards = float(rollouts.forwards_B[row])
     passes = 1 + max(write.at for write in writes) if math.isnan(forwards) else int(forwards)
-    return Trace(passes=passes, given=tuple(given), writes=tuple(writes))
+    return Trace(passes=passes, given=tuple(given), writes=tuple(writes), decoded_ids=ids)
 
 
 def _written(rollouts: Rollouts, row: int, span: slice, texts: Frame) -> list[Write]:

@@ -1,6 +1,8 @@
 """The order in which recorded answers were decoded, read from the rollout file that the rows come from."""
 
 from collections.abc import Sequence
+from itertools import takewhile
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -8,32 +10,19 @@ from torch import Tensor
 from dare.data.config import TaskConfig
 from dare.data.source import Item
 from dare.errors import DareError
-from dare.models.tokenizer import PreTrainedTokenizerBase
 from dare.traces.files import read_traces
-from dare.traces.trace import Trace, words
+from dare.traces.trace import Trace
 from dare.types import Sequences
 
 Orders = dict[int, list[int]]
 """Row number -> the pass that decided each position of its answer last, -1 where none did."""
 
 
-def recorded_orders(
-    task: TaskConfig, rows: Sequence[Item], tokenizer: PreTrainedTokenizerBase, eos_ids: Sequence[int]
-) -> Orders:
-    """Read the order of every row; raises ``DareError`` for one whose text is not what was decoded, token by token."""
+def recorded_orders(task: TaskConfig, rows: Sequence[Item], eos_ids: Sequence[int]) -> Orders:
+    """Read the order of every row; raises ``DareError`` for one that was recorded without its token ids."""
     path = task.root / str(task.train)
     traces = read_traces(path)
-    orders: Orders = {}
-    for item in rows:
-        number = item.example.columns["row"]
-        orders[item.index], read = _aligned(traces[number], item.answer_ids, tokenizer, eos_ids[0])
-        # the template closes an answer also where the decoder did not
-        if read < len(item.answer_ids) - (item.answer_ids[-1] in eos_ids):
-            raise DareError(
-                f"{path} row {number}: the answer's token {read}, {words(tokenizer, item.answer_ids)[read]!r}, is not "
-                "what was decoded there, so its order is not known; leave the row out"
-            )
-    return orders
+    return {item.index: _order(traces[item.example.columns["row"]], item, eos_ids[0], path) for item in rows}
 
 
 def orders_on(seqs: Sequences, rows: Sequence[Item], orders: Orders) -> Tensor:
@@ -46,15 +35,12 @@ def orders_on(seqs: Sequences, rows: Sequence[Item], orders: Orders) -> Tensor:
     return step_BT
 
 
-def _aligned(
-    trace: Trace, answer_ids: list[int], tokenizer: PreTrainedTokenizerBase, eos_id: int
-) -> tuple[list[int], int]:
-    """The order as far as the recorded text is the answer and EOS behind it, and how far that is."""
-    final = trace.frames()[-1]
-    padding = [eos_id] * max(0, len(final) - len(answer_ids))
-    expected = words(tokenizer, [*answer_ids, *padding])
-    same = 0
-    while same < len(final) and final[same] == expected[same]:
-        same += 1
+def _order(trace: Trace, item: Item, eos_id: int, path: Path) -> list[int]:
+    """The order of the answer and of the EOS behind it, as far as that goes on."""
+    if not trace.decoded_ids:
+        raise DareError(
+            f"{path} row {item.example.columns['row']}: no decoded_ids, so its order is not known; decode it anew"
+        )
     last = {write.position: write.at for write in trace.writes}
-    return [last.get(position, -1) for position in range(same)], same
+    padded = takewhile(lambda token: token == eos_id, trace.decoded_ids[len(item.answer_ids) :])
+    return [last.get(position, -1) for position in range(len(item.answer_ids) + len(list(padded)))]

@@ -24,7 +24,7 @@ def train_sft(config: SFTConfig) -> Path:
     objective, spec = config.objective, run.engine.spec
     loss, views = objective.build(), objective.views(spec, plain_words(run.tokenizer, spec))
     recorded = objective.order == "trace"
-    orders = recorded_orders(config.task, run.items.rows, run.tokenizer, spec.eos_ids) if recorded else None
+    orders = recorded_orders(config.task, run.items.rows, spec.eos_ids) if recorded else None
     with RunLog(run.folder, "sft", run.start, config.train.steps, ("loss", "tokens_per_s")) as log:
         for step, rows in run.batches():
             began, lr = time.perf_counter(), run.engine.lr()
