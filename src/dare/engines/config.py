@@ -33,7 +33,8 @@ class EngineConfig(Config):
     again; ``decode_batch`` rows decoded together, fewer where rows times their length would exceed ``decode_tokens``
     positions. None of them changes a result.
 
-    ``compile`` has ``torch.compile`` fuse the MLPs of training and scoring, which changes results by rounding alone.
+    ``compile`` has ``torch.compile`` fuse the MLPs of training and scoring, which changes results by rounding alone;
+    ``cut`` reads log-probabilities by the kernels of the cut-cross-entropy library (GPU).
 
     ``dtype`` of the weights; "auto" is bfloat16 on a GPU and float32 on a CPU, where bfloat16 is slow.
 
@@ -48,6 +49,7 @@ class EngineConfig(Config):
     micro_tokens: PositiveInt | None = None
     recompute: bool = False
     compile: bool = False
+    cut: bool = False
     decode_batch: PositiveInt = 128
     decode_tokens: PositiveInt = 2**16
     rollout_engine: Literal["local", "dare", "sglang", "vllm"] = "local"

@@ -10,6 +10,7 @@ from torch import Tensor
 from dare.batch import Batch
 from dare.decoding.config import DecodingConfig
 from dare.decoding.denoise import Watch, denoise
+from dare.diffusion.cut import check_cut
 from dare.diffusion.likelihood import Scores
 from dare.engines.base import Objective
 from dare.engines.compiled import compile_mlps
@@ -33,7 +34,9 @@ class LocalEngine(Learner):
     def __init__(self, checkpoint: Checkpoint, config: EngineConfig, optim: OptimConfig, total_updates: int):
         super().__init__(checkpoint.model.to(config.device), optim, config, total_updates)
         self.checkpoint = checkpoint
-        self.model.recompute = config.recompute
+        self.model.recompute, self.model.cut = config.recompute, config.cut
+        if config.cut:
+            check_cut(config.device)
         if config.compile:
             compile_mlps(self.model)
         self.reference = self.model

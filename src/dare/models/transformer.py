@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from dare.diffusion.cut import cut_logp
 from dare.diffusion.vocabulary import Reading, linear_logp
 from dare.models.attention import attend, block_causal_mask, full_mask, window_mask
 from dare.models.base import ModelSpec
@@ -95,12 +96,13 @@ class Transformer(nn.Module):
     """The decoder as a ``DiffusionLM``.
 
     ``recompute`` keeps only what enters each layer of ``states`` and computes the rest again in the backward pass
-    (arXiv 1604.06174): about a third more time, and the memory of one layer.
+    (arXiv 1604.06174): about a third more time, and the memory of one layer. ``cut`` reads log-probabilities by the
+    kernels of ``diffusion/cut.py``.
     """
 
     def __init__(self, arch: Architecture, spec: ModelSpec):
         super().__init__()
-        self.arch, self.spec, self.recompute = arch, spec, False
+        self.arch, self.spec, self.recompute, self.cut = arch, spec, False, False
         self.embed = nn.Embedding(spec.vocab_size, arch.hidden_size)
         self.blocks = nn.ModuleList(Block(arch, layer) for layer in range(arch.layers))
         self.norm = nn.RMSNorm(arch.hidden_size, eps=arch.norm_eps)
@@ -157,6 +159,8 @@ class Transformer(nn.Module):
     def read(self, hidden_MD: Tensor, ids_M: Tensor, temperature: float, *, entropy: bool = False) -> Reading:
         """See ``Scorer.read``."""
         weight_VD = self.embed.weight if self.arch.tied else self.unembed.weight
+        if self.cut and not entropy:
+            return cut_logp(hidden_MD, weight_VD, ids_M, temperature)
         return linear_logp(hidden_MD, weight_VD, ids_M, temperature, entropy=entropy)
 
     def _rope(self, position: Tensor) -> Rope:
