@@ -1,7 +1,7 @@
 import pytest
 
 from dare.errors import DareError
-from dare.rewards.sudoku import is_solution, sudoku, sudoku_plain
+from dare.rewards.sudoku import is_solution, sudoku, sudoku9, sudoku_plain
 
 SOLUTION = "4321123434122143"
 PUZZLE = "0321003004002100"
@@ -62,3 +62,22 @@ def test_sudoku_plain_accepts_every_valid_completion() -> None:
 def test_a_broken_row_is_named() -> None:
     with pytest.raises(DareError, match="puzzle is '123'"):
         sudoku_plain(SOLUTION, ground_truth=SOLUTION, puzzle="123")
+
+
+NINE = "534678912672195348198342567859761423426853791713924856961537284287419635345286179"
+
+
+def test_sudoku9_reads_a_drawn_grid() -> None:
+    rows = [NINE[cell : cell + 9] for cell in range(0, 81, 9)]
+    drawn = "\n---+---+---\n".join("\n".join(rows[band : band + 3]) for band in (0, 3, 6))
+    assert is_solution(NINE)
+    assert sudoku9(f"Done: <answer>{drawn}</answer>", puzzle="." * 81, index=0) == 1.0
+    assert sudoku9(drawn, puzzle="0" * 81) == 1.0
+
+
+def test_sudoku9_scores_like_the_small_one() -> None:
+    wrong = NINE[:80] + "1"
+    assert sudoku9(wrong, puzzle="0" * 81) == pytest.approx(0.9 * 24 / 27)
+    assert sudoku9(wrong, puzzle="0" * 80 + "9") == 0.0
+    with pytest.raises(DareError, match="a 9x9 sudoku needs 81 digits"):
+        sudoku9(NINE, puzzle=PUZZLE)

@@ -7,7 +7,7 @@ import ast
 import json
 import operator
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -15,9 +15,14 @@ from dare.errors import DareError
 from dare.rewards.extract import last_tag
 
 MAX_LENGTH = 200
+PYTHON_MAX_LENGTH = 1000
+MAX_BITS = 4096
 FORMAT_CREDIT = 0.1
 _ALPHABET = re.compile(r"[0-9+\-*/() ]+")
-_OPERATORS: dict[type[ast.operator], Callable[[Fraction, Fraction], Fraction]] = {
+_PYTHON_ALPHABET = re.compile(r"[0-9+\-*/().\s]+", re.ASCII)
+
+Operators = Mapping[type[ast.operator], Callable[[Any, Any], Any]]
+OPERATORS: Operators = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
     ast.Mult: operator.mul,
@@ -31,24 +36,72 @@ def evaluate(expression: str) -> tuple[Fraction, list[int]]:
     Allowed are non-negative decimal integers, the binary operators ``+ - * /``, parentheses and spaces, in at most
     ``MAX_LENGTH`` characters. Anything else, division by zero included, raises ``ValueError``.
     """
-    text = expression.strip()
-    if len(text) > MAX_LENGTH or not _ALPHABET.fullmatch(text):
-        raise ValueError(f"not an arithmetic expression: {text[:40]!r}")
     used: list[int] = []
+
+    def integer(node: ast.expr) -> Fraction:
+        if not isinstance(node, ast.Constant) or type(node.value) is not int:
+            raise _refused(node)
+        used.append(node.value)
+        return Fraction(node.value)
+
+    return _parsed(expression, _ALPHABET, MAX_LENGTH, OPERATORS, integer), used
+
+
+def python_value(expression: str) -> Fraction:
+    """Return the value that Python gives an expression: ``evaluate`` with signs, decimals, ``//`` and ``**`` besides.
+
+    Over ``PYTHON_MAX_LENGTH`` characters, powers beyond ``MAX_BITS`` bits and all that Python refuses raise
+    ``ValueError``.
+    """
+
+    def number(node: ast.expr) -> Fraction:
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub | ast.UAdd):
+            value = _value(node.operand, operators, number)
+            return -value if isinstance(node.op, ast.USub) else value
+        if not isinstance(node, ast.Constant) or not isinstance(node.value, int | float):
+            raise _refused(node)
+        return Fraction(node.value)
+
+    operators = {**OPERATORS, ast.FloorDiv: _floor_division, ast.Pow: _power}
+    return _parsed(expression, _PYTHON_ALPHABET, PYTHON_MAX_LENGTH, operators, number)
+
+
+def _parsed(
+    expression: str,
+    alphabet: re.Pattern[str],
+    max_length: int,
+    operators: Operators,
+    leaf: Callable[[ast.expr], Fraction],
+) -> Fraction:
+    text = expression.strip()
+    if len(text) > max_length or not alphabet.fullmatch(text):
+        raise ValueError(f"not an arithmetic expression: {text[:40]!r}")
     try:
-        return _value(ast.parse(text, mode="eval").body, used), used
-    except (SyntaxError, ZeroDivisionError, MemoryError, RecursionError) as error:
+        return _value(ast.parse(text, mode="eval").body, operators, leaf)
+    except (SyntaxError, ArithmeticError, MemoryError, RecursionError) as error:
         raise ValueError(f"not an arithmetic expression: {text[:40]!r}") from error
 
 
-def _value(node: ast.expr, used: list[int]) -> Fraction:
-    if isinstance(node, ast.Constant) and type(node.value) is int:
-        used.append(node.value)
-        return Fraction(node.value)
-    if isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:
-        left = _value(node.left, used)
-        return _OPERATORS[type(node.op)](left, _value(node.right, used))
-    raise ValueError(f"{type(node).__name__} is not allowed in an arithmetic expression")
+def _value(node: ast.expr, operators: Operators, leaf: Callable[[ast.expr], Fraction]) -> Fraction:
+    if isinstance(node, ast.BinOp) and type(node.op) in operators:
+        left = _value(node.left, operators, leaf)
+        return operators[type(node.op)](left, _value(node.right, operators, leaf))
+    return leaf(node)
+
+
+def _refused(node: ast.expr) -> ValueError:
+    return ValueError(f"{type(node).__name__} is not allowed in an arithmetic expression")
+
+
+def _floor_division(left: Fraction, right: Fraction) -> Fraction:
+    return Fraction(left // right)
+
+
+def _power(base: Fraction, exponent: Fraction) -> Fraction:
+    bits = max(abs(base.numerator), base.denominator).bit_length() * abs(exponent)
+    if bits > MAX_BITS or (base < 0 and exponent.denominator != 1):
+        raise ValueError("a power that is too large or not real")
+    return Fraction(base**exponent)
 
 
 def digit_sums(completion: str, *, ground_truth: str, **_: Any) -> float | None:
@@ -75,7 +128,7 @@ def countdown(completion: str, *, ground_truth: str | int, numbers: str | Sequen
         value, used = evaluate(answer)
     except ValueError:
         return FORMAT_CREDIT
-    solved = sorted(used) == _given(numbers) and value == _target(ground_truth)
+    solved = sorted(used) == given(numbers) and value == target(ground_truth)
     return 1.0 if solved else FORMAT_CREDIT
 
 
@@ -90,19 +143,21 @@ def countdown_plain(
         value, used = evaluate(completion)
     except ValueError:
         return None
-    if sorted(used) != _given(numbers):
+    if sorted(used) != given(numbers):
         return 0.0
-    return 1.0 if value == _target(ground_truth) else FORMAT_CREDIT
+    return 1.0 if value == target(ground_truth) else FORMAT_CREDIT
 
 
-def _given(numbers: str | Sequence[int]) -> list[int]:
+def given(numbers: str | Sequence[int]) -> list[int]:
+    """Return the given numbers in order of size; ``DareError`` unless they are a list of integers or its JSON text."""
     try:
         return sorted(int(n) for n in (json.loads(numbers) if isinstance(numbers, str) else numbers))
     except (ValueError, TypeError) as error:
         raise DareError(f"numbers is {numbers!r}; write a list of integers such as '[44, 19, 35]'") from error
 
 
-def _target(ground_truth: str | int) -> int:
+def target(ground_truth: str | int) -> int:
+    """Return the target; ``DareError`` unless it is an integer or its text."""
     try:
         return int(ground_truth)
     except (ValueError, TypeError) as error:

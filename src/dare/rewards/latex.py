@@ -5,9 +5,26 @@ comparing numbers and tuples by value follows PRM800K (Lightman et al., 2023).
 """
 
 import re
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 
 MAX_LENGTH = 500
+
+Rewrites = Sequence[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]]]
+"""Patterns and what replaces them, in the order in which they are applied."""
+
+
+def rewrites(*rules: tuple[str, str | Callable[[re.Match[str]], str]]) -> Rewrites:
+    """Compile the rules; classes such as ``\\w`` match ASCII only."""
+    return [(re.compile(pattern, re.ASCII), replacement) for pattern, replacement in rules]
+
+
+def rewrite(text: str, rules: Rewrites) -> str:
+    """Apply the rules one after the other."""
+    for pattern, replacement in rules:
+        text = pattern.sub(replacement, text)
+    return text
+
 
 _THOUSANDS = re.compile(r"(?<![0-9.,])[1-9][0-9]{0,2}(?:,[0-9]{3})+(?![0-9])")
 
@@ -16,31 +33,28 @@ def _without_commas(text: re.Match[str]) -> str:
     return _THOUSANDS.sub(lambda number: number[0].replace(",", ""), text[0])
 
 
-_REWRITES = [
-    (re.compile(pattern, re.ASCII), replacement)
-    for pattern, replacement in (
-        (r"\\!|\\displaystyle|\\(?:left|right)(?![a-zA-Z])|\\?\$|\\?%", ""),
-        (r"\{,\}", ","),
-        (r"\u2212", "-"),
-        (r"\s*\^\s*(?:\\circ|\{\s*\\circ\s*\})|°", ""),
-        (r"(?<=[0-9])\s*(?:\\ )?\s*\\(?:text|mbox|mathrm)\{[^{}]*\}(?:\^\{?[0-9]\}?)?\s*\.?\s*$", ""),  # units
-        (r"(?<=\S)\s*\\(?:text|mbox|mathrm)\{\s[^{}]*\}(?:\^\{?[0-9]\}?)?\s*\.?\s*$", ""),
-        (r"(?<=[0-9])\s*(?:degrees?|dollars?|percent|(?:square |cubic )?units?)\s*\.?\s*$", ""),
-        (r"\\(?:text|mbox|textbf|textnormal|mathrm|mathbf)\{([^{}]*)\}", r"\1"),
-        (r"^\s*(?:[a-zA-Z]{1,2}|[a-zA-Z]\([a-z]\))\s*=|^\s*[a-zA-Z]\s*\\in(?![a-zA-Z])", ""),
-        (r"^(?!\s*[(\[{\\]).*$", _without_commas),
-        (r"(?<![\w.])([0-9]+)\s*/\s*([0-9]+)(?![\w.{])", r"\\frac{\1}{\2}"),
-        (r"(?<!\\)\\[,;: ]|\s|~|\\q?quad(?![a-zA-Z])", ""),
-        (r"\\([lg])eq(?![a-zA-Z])", r"\\\1e"),
-        (r"\\[dt]frac", r"\\frac"),
-        (r"\\(frac|sqrt)([0-9a-zA-Z])", r"\\\1{\2}"),
-        (r"(\\frac\{[^{}]*\})([0-9a-zA-Z])", r"\1{\2}"),
-        (r"([_^])\{(\w)\}", r"\1\2"),
-        (r"(?<![0-9])\.(?=[0-9])", "0."),
-        (r"\.$", ""),
-        (r"^\(([A-Z])\)$", r"\1"),
-    )
-]
+_REWRITES = rewrites(
+    (r"\\!|\\displaystyle|\\(?:left|right)(?![a-zA-Z])|\\?\$|\\?%", ""),
+    (r"\{,\}", ","),
+    (r"\u2212", "-"),
+    (r"\s*\^\s*(?:\\circ|\{\s*\\circ\s*\})|°", ""),
+    (r"(?<=[0-9])\s*(?:\\ )?\s*\\(?:text|mbox|mathrm)\{[^{}]*\}(?:\^\{?[0-9]\}?)?\s*\.?\s*$", ""),  # units
+    (r"(?<=\S)\s*\\(?:text|mbox|mathrm)\{\s[^{}]*\}(?:\^\{?[0-9]\}?)?\s*\.?\s*$", ""),
+    (r"(?<=[0-9])\s*(?:degrees?|dollars?|percent|(?:square |cubic )?units?)\s*\.?\s*$", ""),
+    (r"\\(?:text|mbox|textbf|textnormal|mathrm|mathbf)\{([^{}]*)\}", r"\1"),
+    (r"^\s*(?:[a-zA-Z]{1,2}|[a-zA-Z]\([a-z]\))\s*=|^\s*[a-zA-Z]\s*\\in(?![a-zA-Z])", ""),
+    (r"^(?!\s*[(\[{\\]).*$", _without_commas),
+    (r"(?<![\w.])([0-9]+)\s*/\s*([0-9]+)(?![\w.{])", r"\\frac{\1}{\2}"),
+    (r"(?<!\\)\\[,;: ]|\s|~|\\q?quad(?![a-zA-Z])", ""),
+    (r"\\([lg])eq(?![a-zA-Z])", r"\\\1e"),
+    (r"\\[dt]frac", r"\\frac"),
+    (r"\\(frac|sqrt)([0-9a-zA-Z])", r"\\\1{\2}"),
+    (r"(\\frac\{[^{}]*\})([0-9a-zA-Z])", r"\1{\2}"),
+    (r"([_^])\{(\w)\}", r"\1\2"),
+    (r"(?<![0-9])\.(?=[0-9])", "0."),
+    (r"\.$", ""),
+    (r"^\(([A-Z])\)$", r"\1"),
+)
 _DECIMAL = re.compile(r"[+-]?[0-9]+(?:\.[0-9]+)?")
 _FRACTION = re.compile(r"([+-]?)([0-9]*)\\frac\{([+-]?[0-9]+)\}\{([+-]?[0-9]+)\}")
 _BRACKETS = re.compile(r"(\(|\[|\\\{)(.*)(\)|\]|\\\})")
@@ -48,9 +62,7 @@ _BRACKETS = re.compile(r"(\(|\[|\\\{)(.*)(\)|\]|\\\})")
 
 def normalise(answer: str) -> str:
     """Rewrite a LaTeX answer into one spelling: no spacing, units, ``x=`` or thousands commas; one form of fraction."""
-    for pattern, replacement in _REWRITES:
-        answer = pattern.sub(replacement, answer)
-    return answer
+    return rewrite(answer, _REWRITES)
 
 
 def equivalent(answer: str, truth: str) -> bool:

@@ -5,24 +5,34 @@ correct, ``None`` means that no answer could be read, which counts as 0 and is c
 """
 
 from collections.abc import Callable
+from importlib import import_module
 from types import MappingProxyType
 
 from dare.errors import DareError, nearest
-from dare.rewards.arithmetic import countdown, countdown_plain, digit_sums
-from dare.rewards.maths import boxed, hashes
-from dare.rewards.sudoku import sudoku, sudoku_plain
 
 Reward = Callable[..., float | None]
 
-REWARDS: dict[str, Reward] = {
-    "boxed": boxed,
-    "digit_sums": digit_sums,
-    "hashes": hashes,
-    "countdown": countdown,
-    "countdown_plain": countdown_plain,
-    "sudoku": sudoku,
-    "sudoku_plain": sudoku_plain,
-}
+REWARDS = MappingProxyType(
+    {
+        "boxed": "dare.rewards.maths:boxed",
+        "digit_sums": "dare.rewards.arithmetic:digit_sums",
+        "hashes": "dare.rewards.maths:hashes",
+        "countdown": "dare.rewards.arithmetic:countdown",
+        "countdown_plain": "dare.rewards.arithmetic:countdown_plain",
+        "sudoku": "dare.rewards.sudoku:sudoku",
+        "sudoku_plain": "dare.rewards.sudoku:sudoku_plain",
+        "sudoku9": "dare.rewards.sudoku:sudoku9",
+        "gsm8k": "dare.rewards.gsm8k:gsm8k",
+        "gsm8k_flexible": "dare.rewards.gsm8k:gsm8k_flexible",
+        "math": "dare.rewards.symbolic:math",
+        "reasoning_gym": "dare.rewards.gym:reasoning_gym",
+        "release_math": "dare.rewards.release:release_math",
+        "release_countdown": "dare.rewards.release:release_countdown",
+        "d1_gsm8k": "dare.rewards.d1:d1_gsm8k",
+        "d1_math": "dare.rewards.d1:d1_math",
+    }
+)
+"""Name -> the module and the function in it; a module is imported when its reward is asked for."""
 
 DEFAULT_REWARD = MappingProxyType(
     {
@@ -46,4 +56,5 @@ def reward(name: str) -> Reward:
     """Return the reward called ``name``; an unknown name raises ``DareError``."""
     if name not in REWARDS:
         raise DareError(f"reward is {name!r}, which does not exist; {nearest(name, REWARDS)}")
-    return REWARDS[name]
+    module, _, function = REWARDS[name].partition(":")
+    return getattr(import_module(module), function)

@@ -1,5 +1,7 @@
-"""4x4 sudoku, written as 16 digits row by row with 0 for an empty cell."""
+"""Sudoku of 4x4 or 9x9 cells, written row by row with 0 for an empty cell."""
 
+import functools
+import math
 import re
 from typing import Any
 
@@ -7,16 +9,12 @@ from dare.errors import DareError
 from dare.rewards.extract import last_tag
 
 UNSOLVED_CAP = 0.9
-_UNITS = (
-    *(tuple(range(4 * r, 4 * r + 4)) for r in range(4)),
-    *(tuple(range(c, 16, 4)) for c in range(4)),
-    *(tuple(corner + offset for offset in (0, 1, 4, 5)) for corner in (0, 2, 8, 10)),
-)
+_SEPARATORS = re.compile(r"[\s|+\-]")
 
 
 def is_solution(grid: str) -> bool:
-    """Whether every row, column and 2x2 box of the 16 characters holds 1, 2, 3 and 4."""
-    return len(grid) == 16 and all({grid[cell] for cell in unit} == set("1234") for unit in _UNITS)
+    """Whether every row, column and box of the 16 or 81 characters holds each digit once."""
+    return len(grid) in (16, 81) and _complete_share(grid) == 1
 
 
 def sudoku(completion: str, *, ground_truth: str, puzzle: str, **_: Any) -> float | None:
@@ -39,11 +37,41 @@ def sudoku_plain(completion: str, *, puzzle: str, **_: Any) -> float | None:
     1, 2, 3 and 4, and 0.0 if a given was changed.
     """
     grid = completion.strip()
-    if not re.fullmatch(r"[1-4]{16}", grid):
-        return None
-    kept = all(given in ("0", cell) for given, cell in zip(_cells("puzzle", puzzle), grid, strict=True))
-    complete = sum({grid[cell] for cell in unit} == set("1234") for unit in _UNITS) / len(_UNITS)
-    return 0.0 if not kept else 1.0 if complete == 1 else UNSOLVED_CAP * complete
+    return _grade(grid, _cells("puzzle", puzzle)) if re.fullmatch(r"[1-4]{16}", grid) else None
+
+
+def sudoku9(completion: str, *, puzzle: str, **_: Any) -> float | None:
+    """Grade the last ``<answer>`` tag, or the whole text without one, as a 9x9 grid; scores as ``sudoku_plain``.
+
+    A grid is 81 digits, or ``.`` and 0 for empty cells; blanks, line breaks and ``| - +`` between them are skipped.
+    Anything else is ``None``.
+    """
+    answer = last_tag(completion, "answer")
+    grid = _grid(completion if answer is None else answer)
+    return _grade(grid, _cells9(puzzle)) if grid else None
+
+
+def _grade(grid: str, givens: str) -> float:
+    if any(given not in ("0", cell) for given, cell in zip(givens, grid, strict=True)):
+        return 0.0
+    complete = _complete_share(grid)
+    return 1.0 if complete == 1 else UNSOLVED_CAP * complete
+
+
+def _complete_share(grid: str) -> float:
+    side = math.isqrt(len(grid))
+    digits, units = set("123456789"[:side]), _units(side)
+    return sum({grid[cell] for cell in unit} == digits for unit in units) / len(units)
+
+
+@functools.cache
+def _units(side: int) -> tuple[tuple[int, ...], ...]:
+    """Return the cells of every row, column and box of a grid with ``side`` rows."""
+    box = math.isqrt(side)
+    rows = [tuple(side * row + column for column in range(side)) for row in range(side)]
+    inside = [side * row + column for row in range(box) for column in range(box)]
+    corners = [side * row + column for row in range(0, side, box) for column in range(0, side, box)]
+    return (*rows, *zip(*rows, strict=True), *(tuple(corner + cell for cell in inside) for corner in corners))
 
 
 def _fraction(grid: str, ground_truth: str, puzzle: str) -> float:
@@ -57,3 +85,15 @@ def _cells(column: str, text: str) -> str:
     if not re.fullmatch(r"[0-4]{16}", cells):
         raise DareError(f"{column} is {text!r}; a 4x4 sudoku needs 16 digits 0-4")
     return cells
+
+
+def _cells9(puzzle: str) -> str:
+    cells = _grid(puzzle)
+    if cells is None:
+        raise DareError(f"puzzle is {puzzle!r}; a 9x9 sudoku needs 81 digits, 0 or '.' for an empty cell")
+    return cells
+
+
+def _grid(text: str) -> str | None:
+    cells = _SEPARATORS.sub("", text).replace(".", "0")
+    return cells if re.fullmatch(r"[0-9]{81}", cells) else None

@@ -1,0 +1,1 @@
+"""Rewards given by a model: reward models, preference models, process reward models and judges behind an endpoint."""
