@@ -20,7 +20,7 @@ def test_the_library_gives_the_same_values_and_gradients():
 
 
 def test_it_is_refused_where_it_cannot_run(monkeypatch):
-    with pytest.raises(DareError, match="engine.device is 'cpu'"):
+    with pytest.raises(DareError, match=r"engine\.device is 'cpu'"):
         check_cut("cpu")
     monkeypatch.setattr("dare.diffusion.cut.importlib.util.find_spec", lambda name: None)
     with pytest.raises(DareError, match="pip install 'cut-cross-entropy"):
