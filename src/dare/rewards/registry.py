@@ -12,27 +12,25 @@ from dare.errors import DareError, nearest
 
 Reward = Callable[..., float | None]
 
-REWARDS = MappingProxyType(
-    {
-        "boxed": "dare.rewards.maths:boxed",
-        "digit_sums": "dare.rewards.arithmetic:digit_sums",
-        "hashes": "dare.rewards.maths:hashes",
-        "countdown": "dare.rewards.arithmetic:countdown",
-        "countdown_plain": "dare.rewards.arithmetic:countdown_plain",
-        "sudoku": "dare.rewards.sudoku:sudoku",
-        "sudoku_plain": "dare.rewards.sudoku:sudoku_plain",
-        "sudoku9": "dare.rewards.sudoku:sudoku9",
-        "gsm8k": "dare.rewards.gsm8k:gsm8k",
-        "gsm8k_flexible": "dare.rewards.gsm8k:gsm8k_flexible",
-        "math": "dare.rewards.symbolic:math",
-        "reasoning_gym": "dare.rewards.gym:reasoning_gym",
-        "release_math": "dare.rewards.release:release_math",
-        "release_countdown": "dare.rewards.release:release_countdown",
-        "d1_gsm8k": "dare.rewards.d1:d1_gsm8k",
-        "d1_math": "dare.rewards.d1:d1_math",
-    }
-)
-"""Name -> the module and the function in it; a module is imported when its reward is asked for."""
+REWARDS: dict[str, str | Reward] = {
+    "boxed": "dare.rewards.maths:boxed",
+    "digit_sums": "dare.rewards.arithmetic:digit_sums",
+    "hashes": "dare.rewards.maths:hashes",
+    "countdown": "dare.rewards.arithmetic:countdown",
+    "countdown_plain": "dare.rewards.arithmetic:countdown_plain",
+    "sudoku": "dare.rewards.sudoku:sudoku",
+    "sudoku_plain": "dare.rewards.sudoku:sudoku_plain",
+    "sudoku9": "dare.rewards.sudoku:sudoku9",
+    "gsm8k": "dare.rewards.gsm8k:gsm8k",
+    "gsm8k_flexible": "dare.rewards.gsm8k:gsm8k_flexible",
+    "math": "dare.rewards.symbolic:math",
+    "reasoning_gym": "dare.rewards.gym:reasoning_gym",
+    "release_math": "dare.rewards.release:release_math",
+    "release_countdown": "dare.rewards.release:release_countdown",
+    "d1_gsm8k": "dare.rewards.d1:d1_gsm8k",
+    "d1_math": "dare.rewards.d1:d1_math",
+}
+"""Name -> the function, or ``module:function``, whose module is imported when the reward is asked for."""
 
 DEFAULT_REWARD = MappingProxyType(
     {
@@ -56,5 +54,8 @@ def reward(name: str) -> Reward:
     """Return the reward called ``name``; an unknown name raises ``DareError``."""
     if name not in REWARDS:
         raise DareError(f"reward is {name!r}, which does not exist; {nearest(name, REWARDS)}")
-    module, _, function = REWARDS[name].partition(":")
+    found = REWARDS[name]
+    if callable(found):
+        return found
+    module, _, function = found.partition(":")
     return getattr(import_module(module), function)
