@@ -1,12 +1,14 @@
 """Every line of ``golden/NAME.jsonl`` is one answer and the score that the rule of reward NAME gives it."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 
 from dare.rewards.registry import REWARDS, reward
 
+SANDBOXED = {"humaneval", "mbpp", "unit_tests"}
 GOLDEN = sorted((Path(__file__).parent / "golden").glob("*.jsonl"))
 
 
@@ -20,6 +22,8 @@ def text_of(completion: str | dict) -> str:
 
 @pytest.mark.parametrize("path", GOLDEN, ids=lambda path: path.stem)
 def test_scores_of(path: Path) -> None:
+    if path.stem in SANDBOXED and shutil.which("bwrap") is None:
+        pytest.skip("NOT TESTED: bubblewrap is missing (apt install bubblewrap)")
     function, wrong = reward(path.stem), []
     for number, row in enumerate(rows(path), 1):
         found = function(text_of(row["completion"]), **row["columns"])
