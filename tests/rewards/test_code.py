@@ -1,20 +1,18 @@
 import json
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 
+from bubblewrap import needs_bwrap
 from dare.errors import DareError
 from dare.rewards.code import humaneval, mbpp, unit_tests
 from dare.rewards.code_cases import matches, unit_test_cases
 from dare.rewards.code_extract import MAX_CODE, main_function, program_of, prompt_code
 from dare.sandbox import base, bwrap
 
-pytestmark = pytest.mark.skipif(
-    shutil.which("bwrap") is None, reason="NOTHING HERE WAS TESTED: bubblewrap is missing (apt install bubblewrap)"
-)
+pytestmark = needs_bwrap
 HUMANEVAL = {  # well-known tasks by number, solved by hand
     0: """
 def has_close_elements(numbers, threshold):

@@ -1,12 +1,11 @@
-import shutil
-
 import pytest
 
+from bubblewrap import MISSING, REASON
 from dare.sandbox.base import Sandbox, open_sandbox
 
 
 @pytest.fixture(scope="session")
 def bwrap() -> Sandbox:
-    if shutil.which("bwrap") is None:
-        pytest.skip("NOTHING HERE WAS TESTED: bubblewrap is missing (apt install bubblewrap)")
+    if MISSING:
+        pytest.skip(REASON)
     return open_sandbox("bwrap")
