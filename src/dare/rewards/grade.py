@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from dare.errors import DareError
-from dare.rewards.registry import DEFAULT_REWARD, reward
+from dare.rewards.registry import DEFAULT_REWARD, OPTIONS, Value, reward
 from dare.types import Example
 
 
@@ -37,10 +37,15 @@ def check_rewards(examples: Sequence[Example], weights: Mapping[str, float] | No
 
 
 def _grade(completion: str, example: Example, weights: Mapping[str, float]) -> Grade:
-    found = {name: reward(name)(completion, **example.columns) for name in weights}
-    scores = {name: _finite(name, score or 0.0, completion) for name, score in found.items()}
+    columns = {name: value for name, value in example.columns.items() if name not in OPTIONS}
+    found = {name: reward(name)(completion, **columns) for name in weights}
+    scores = {name: _finite(name, _number(value), completion) for name, value in found.items()}
     total = sum(weights[name] * score for name, score in scores.items())
     return Grade(total, scores, None not in found.values())
+
+
+def _number(value: Value) -> float:
+    return sum(value.values()) if isinstance(value, Mapping) else value or 0.0
 
 
 def _finite(name: str, score: float, completion: str) -> float:

@@ -1,16 +1,21 @@
 """The rewards by name.
 
-A reward is a plain function ``(completion, *, ground_truth, <dataset columns>, **_) -> float | None``: 1.0 is fully
-correct, ``None`` means that no answer could be read, which counts as 0 and is counted apart.
+A reward is a plain function ``(completion, *, ground_truth, <dataset columns>, **_)`` that returns a number, a record
+of named parts, which count by their sum, or ``None``: no answer could be read, which counts as 0 and is counted apart.
+1.0 is fully correct.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from types import MappingProxyType
 
 from dare.errors import DareError, nearest
 
-Reward = Callable[..., float | None]
+Value = float | Mapping[str, float] | None
+Reward = Callable[..., Value]
+
+OPTIONS = frozenset({"backend", "url", "seconds", "memory_mb", "partial"})
+"""Keywords by which a reward is set up. A column of that name is not handed over: data must not choose a sandbox."""
 
 REWARDS: dict[str, str | Reward] = {
     "boxed": "dare.rewards.maths:boxed",
