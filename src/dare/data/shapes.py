@@ -15,6 +15,7 @@ from dare.errors import DareError
 from dare.types import Example
 
 _TURNS = ("prompt", "completion", "messages", "chosen", "rejected", "reward_model", "extra_info")
+"""Columns that become the example's own turns, ground truth and further columns."""
 
 Convert = Callable[[Row, TaskConfig], list[Example]]
 """The examples a row gives; ``RowError`` for one that lacks something."""
@@ -103,7 +104,7 @@ def _unusable(row: Row, shape: Shape, answers: bool) -> str:
 
 
 def _columns(row: Row, **more: Any) -> dict[str, Any]:
-    """The columns handed to reward functions: all but the turns, which the example holds."""
+    """The columns handed to reward functions: those of ``extra_info`` among the others."""
     plain = {name: value for name, value in row.fields.items() if name not in _TURNS}
     graded = {"data_source": row.fields.get("data_source"), "ground_truth": ground_truth(row)}
     return {**plain, **row.struct("extra_info"), **graded, **more, "row": row.number}
