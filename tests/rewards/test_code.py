@@ -157,6 +157,23 @@ def test_without_the_sandbox_nothing_is_run_and_nothing_is_zero() -> None:
         mbpp("def f(x):\n    return x", ground_truth=["assert f(1)"])
 
 
+def test_raw_code_goes_on_after_a_text_that_reads_like_prose() -> None:
+    code = 'NOTE = """\nAdd more test cases.\n"""\n\ndef f(x):\n    return x\n'
+    assert program_of(f"{code}This is the answer.", "f") == code
+    assert program_of(f"{code}\nNOTE = '''\nHere it is.\n", "f") == f"{code}\nNOTE = '''\nHere it is.\n"
+
+
+def test_a_setup_may_build_objects_of_the_program() -> None:
+    program = """
+class Node:
+    def __init__(self, data): self.data, self.left, self.right = data, None, None
+def height(node): return 1 + max(height(node.left), height(node.right)) if node else 0
+"""
+    setup = "root = Node(1)\nroot.left = Node(2)\nroot.left.left = Node(3)"
+    assert mbpp(program, ground_truth=["assert height(root) == 3"], test_setup_code=setup) == 1.0
+    assert mbpp(program, ground_truth=["assert height(root) == 2"], test_setup_code=setup) == 0.0
+
+
 def test_main_function() -> None:
     assert main_function("def a():\n    pass\ndef b():\n    a()") == "b"
     assert main_function("def b():\n    return a()\ndef a():\n    pass\nprint(b())") == "b"
@@ -191,7 +208,22 @@ def test_prompt_code() -> None:
             "x, ",
             "if :",
         ),
-        *("A", "A ", "A b", "for : ", "x = ", "'", "\0", "\ud800", "\u2028", "🙂", "class", "@", "a" * 50 + "="),
+        *(
+            "'''\nAdd a\n",
+            "A",
+            "A ",
+            "A b",
+            "for : ",
+            "x = ",
+            "'",
+            "\0",
+            "\ud800",
+            "\u2028",
+            "🙂",
+            "class",
+            "@",
+            "a" * 50 + "=",
+        ),
     ],
 )
 def test_long_text_is_read_in_linear_time(piece: str) -> None:

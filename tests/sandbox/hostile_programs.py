@@ -4,6 +4,21 @@
 get what they are after.
 """
 
+import json
+
+
+def _reply(message: object) -> str:
+    """A program that sends this on all its descriptors when it is called."""
+    return f"""
+import os
+def f(x):
+    data = {json.dumps(message).encode()!r}
+    for fd in range(3, 20):
+        try: os.write(fd, len(data).to_bytes(8, 'big') + data)
+        except OSError: pass
+"""
+
+
 CHEATS = {
     # ends of the process instead of answers
     "endless loop": "while True: pass",
@@ -52,6 +67,23 @@ def f(x): return 0
     "print without end": "while True: print('x' * 10**6)",
     "errors without end": "import sys, os\nwhile True: os.write(2, b'x' * 10**6); sys.stderr.write('x' * 10**6)",
     "a gigabyte of printing": "for _ in range(1000): print('x' * 10**6)\ndef f(x): return 0",
+    "pipes full of memory": """
+import fcntl, os
+def f(x):
+    while True:
+        read, write = os.pipe()
+        fcntl.fcntl(write, 1031, 1 << 20)
+        os.write(write, b'x' * (1 << 20))
+""",
+    "shared memory without end": "import mmap\nheld = []\ndef f(x):\n    while True: held.append(mmap.mmap(-1, 64 << 20))",
+    "empty files without end": """
+import os
+def f(x):
+    while True:
+        os.close(os.open(f'/tmp/{x}', os.O_CREAT))
+        x += 1
+""",
+    "folders without bottom": "import os\ndef f(x):\n    while True: os.mkdir('d'); os.chdir('d')",
     "source that is too deep": "x = " + "(" * 50_000 + ")" * 50_000,
     "source with a null byte": "def f(x): return x * x\n\0",
     # a comparison that lies
@@ -138,6 +170,51 @@ for fd in range(64):
 def f(x): return 0
 """,
     "all descriptors closed": "import os\nos.closerange(0, 4096)\ndef f(x): return 0",
+    **{
+        f"reply of {name}": _reply(message)
+        for name, message in {
+            "an error that is no exception": {"error": "eval", "text": "4"},
+            "an error that ends programs": {"error": "SystemExit", "text": "0"},
+            "a value and other arguments": {"value": None, "args": [[4]]},
+            "a number slow to read": {"value": {"t": "fractions.Fraction", "v": "1e99999999"}},
+            "a number that cannot be compared": {"value": {"t": "decimal.Decimal", "v": "sNaN"}},
+            "an object without a number": {"value": {"t": "mine", "v": {"a": [4]}}},
+            "an object of the judge": {"value": {"t": "yours", "v": 0}},
+        }.items()
+    },
+    "reply of the largest size": """
+import os
+def f(x):
+    data = b'[' + b'[],' * 22_000_000 + b'0]'
+    for fd in range(3, 20):
+        try:
+            os.write(fd, len(data).to_bytes(8, 'big'))
+            left = memoryview(data)
+            while left: left = left[os.write(fd, left):]
+        except OSError: pass
+""",
+    "set with one hash": "def f(x): return {n * (2**61 - 1) for n in range(1, 30000)}",
+    "result that pickles as another": "class E:\n    __reduce__ = lambda s: (eval, ('4',))\ndef f(x): return E()",
+    "several processes that answer": """
+import os
+def f(x):
+    for guess in range(6):
+        if os.fork() == 0: return guess
+    return 9
+""",
+    "thread that ends the process later": """
+import os, threading, time
+def f(x):
+    threading.Thread(target=lambda: (time.sleep(0.05), os._exit(0))).start()
+    return 4 if x == 2 else time.sleep(9)
+""",
+    "module that lies": """
+import sys, types
+class M(types.ModuleType):
+    __getattribute__ = lambda s, n: 4
+sys.modules['solution'].__class__ = M
+def f(x): return 0
+""",
     # reading the tests
     "secret from the stack": """
 import sys
@@ -196,6 +273,26 @@ def f(x):
 import os, signal
 def f(x): [os.kill(os.getppid(), s) for s in (2, 14, 10, 12, 15)]; return 0
 """,
+    "storm of signals": """
+import os
+judge = os.getppid()
+for _ in range(3):
+    if os.fork() == 0:
+        while True:
+            for s in range(1, 65):
+                try: os.kill(judge, s)
+                except OSError: pass
+def f(x): return 0
+""",
+    "limits of the judge": """
+import os, resource
+def f(x):
+    for limit in (resource.RLIMIT_AS, resource.RLIMIT_CPU, resource.RLIMIT_NOFILE):
+        try: resource.prlimit(os.getppid(), limit, (0, 0))
+        except OSError: pass
+    return 0
+""",
+    "stop itself in the function": "import os, signal\ndef f(x): os.kill(os.getpid(), signal.SIGSTOP)",
     "kill everything": "import os, signal\nos.kill(-1, signal.SIGKILL)\ndef f(x): return 0",
     "kill process 1": """
 import os
@@ -289,6 +386,27 @@ ESCAPES = {
         "x32 system calls": "assert libc.syscall(0x40000000 + 39) > 0",
         "terminal": "open('/dev/tty', 'w')",
         "kernel log": "assert libc.klogctl(3, ctypes.create_string_buffer(100), 100) > 0",
+        "clone3 of a user namespace": """
+asked = (ctypes.c_uint64 * 8)(0x10000000, 0, 0, 0, 17, 0, 0, 0)
+made = libc.syscall(435, asked, 64)
+if made == 0: os._exit(0)
+assert made > 0
+""",
+        "io_uring": "assert libc.syscall(425, 8, ctypes.create_string_buffer(256)) >= 0",
+        "new file system": "assert libc.syscall(430, b'proc', 0) >= 0",
+        "bpf": "assert libc.syscall({'x86_64': 321}.get(MACHINE, 280), 0, ctypes.create_string_buffer(128), 128) >= 0",
+        "keyring": "assert libc.syscall({'x86_64': 250}.get(MACHINE, 219), 0, -3, 1, 0, 0) >= 0",
+        "page faults": "assert libc.syscall({'x86_64': 323}.get(MACHINE, 282), 0) >= 0",
+        "descriptors of another process": "assert libc.syscall(438, os.pidfd_open(os.getpid()), 1, 0) >= 0",
+        "32-bit system calls": """
+import mmap
+code = mmap.mmap(-1, 4096, prot=7)  # mov eax, 20; int 0x80; ret
+code.write(bytes.fromhex('b814000000cd80c3') if MACHINE == 'x86_64' else b'')
+assert MACHINE == 'x86_64' and ctypes.CFUNCTYPE(ctypes.c_int)(ctypes.addressof(ctypes.c_char.from_buffer(code)))() > 0
+""",
+        "terminal input": "import fcntl, termios\nfcntl.ioctl(0, termios.TIOCSTI, b'x')",
+        "hard link out of the work area": "os.link(sys.executable, 'link')",
+        "real time": "os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(50))",
         "processes of the host": "assert [p for p in range(20, 5000) if not libc.kill(p, 0)]",
     }.items()
 }

@@ -5,13 +5,14 @@ import sys
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from dare.errors import DareError
 from dare.sandbox import bwrap as bubblewrap
-from dare.sandbox.base import Limits, Sandbox, open_sandbox
+from dare.sandbox.base import Limits, Outcome, Sandbox, open_sandbox
 from dare.sandbox.bwrap import Bwrap
 from dare.sandbox.remote import Remote
 from dare.sandbox.seccomp import seccomp_filter
@@ -111,6 +112,33 @@ def test_a_server_that_fails_is_named(answer: str, message: str, remote: Remote)
 def test_a_server_cannot_answer_without_end(remote: Remote) -> None:
     ANSWERS.append("x" * 10**6)
     assert remote.run("print(1)", limits=Limits(output_bytes=1000)).status == "output_limit"
+
+
+def test_a_judge_that_never_started_is_no_verdict(remote: Remote) -> None:
+    ANSWERS.append('{"status": "Failed", "run_result": {"status": "Finished", "return_code": 1, "stdout": ""}}')
+    with pytest.raises(DareError, match="failed before the program was started"):
+        passed_tests(remote, ["def f(): pass"], ["f()"])
+
+
+def test_a_verdict_cut_short_is_none(remote: Remote, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("secrets.token_hex", lambda _: "SECRET")
+    for written in ("\nSECRET\n", "\nSECRET\nSECRET[true", "\nSECRET\nSECRET[true]"):
+        result = {"status": "TimeLimitExceeded", "stdout": written}
+        ANSWERS.append(json.dumps({"status": "Failed", "run_result": result}))
+        assert passed_tests(remote, ["def f(): pass"], ["f()"]) == [False]
+
+
+def test_only_python_itself_is_seen_of_the_folder_it_lies_in() -> None:
+    if Path(sys.base_prefix).is_relative_to("/usr"):
+        pytest.skip("this Python lies in /usr, which the sandbox sees whole")
+    mounted = bubblewrap._mounts()
+    assert str(Path(sys.base_prefix, "lib")) in mounted and sys.base_prefix not in mounted
+
+
+def test_a_kernel_on_which_programs_cannot_fork_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Bwrap, "run", lambda *_: Outcome("error", "", 0.1))
+    with pytest.raises(DareError, match=r"could not fork in bubblewrap, which needs Linux 5\.14"):
+        Bwrap()
 
 
 def test_a_server_that_is_not_there() -> None:

@@ -7,12 +7,12 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 from hostile_programs import CHEATS, ESCAPES
+from processes import left, running
 
-from dare.sandbox.base import MB, Limits, Outcome, Sandbox
+from dare.sandbox.base import Limits, Outcome, Sandbox
 from dare.sandbox.testing import passed_tests
 
 TESTS = ["assert f(2) == 4", "assert f(3) == 9"]
@@ -43,28 +43,7 @@ def _fate(sandbox: Sandbox, name: str, size: int) -> Fate:
     limits = Limits(seconds=SECONDS, memory_mb=256, disk_mb=size)
     passed = passed_tests(sandbox, [CHEATS[name]], TESTS, limits=limits) if name in CHEATS else None
     outcome = sandbox.run(ESCAPES[name], limits=limits) if name in ESCAPES else None
-    left = _left(f"--size\0{size * MB}\0")
-    return Fate(passed, outcome, left, passed_tests(sandbox, [RIGHT], TESTS))
-
-
-def _left(mark: str) -> list[str]:
-    """Processes of the host whose command line holds ``mark``, after a moment for the kernel to clean up.
-
-    Process 1 of the sandbox has it, and the kernel lets that go only after all others of its namespace.
-    """
-    for _ in range(100):
-        found = [path.parent.name for path in Path("/proc").glob("[0-9]*/cmdline") if mark in _read(path)]
-        if not found:
-            break
-        time.sleep(0.02)
-    return found
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text("utf-8", "replace")
-    except OSError:
-        return ""
+    return Fate(passed, outcome, left(size), passed_tests(sandbox, [RIGHT], TESTS))
 
 
 @pytest.mark.parametrize("name", CHEATS)
@@ -91,6 +70,30 @@ def test_what_the_judge_is_for(name: str, bwrap: Sandbox) -> None:
     assert bwrap.run(together).stdout == "passed\n"
 
 
+LIARS = {
+    "number that subtracts to nothing": ("__sub__ = __rsub__ = lambda s, o: 0", "assert abs(f(2) - 4) < 1e-6"),
+    "number near to everything": ("__sub__ = lambda s, o: s\n    __abs__ = __lt__ = lambda *a: 0", TESTS[0]),
+    "number equal from the right": ("__eq__ = lambda s, o: True\n    __hash__ = lambda s: 4", "assert 4 == f(2)"),
+    "member of everything": ("__eq__ = lambda s, o: True\n    __hash__ = lambda s: 4", "assert f(2) in {4, 5}"),
+    "collection of everything": ("__contains__ = lambda s, o: True", "assert 4 in f(2)"),
+    "order as it pleases": ("__lt__ = __gt__ = __le__ = __ge__ = lambda s, o: True", "assert 3 < f(2) < 5"),
+    "float as it pleases": ("__float__ = __round__ = lambda *a: 4.0\n    __eq__ = lambda s, o: True", TESTS[0]),
+    "context that swallows errors": (
+        "__enter__ = lambda s: s\n    __exit__ = lambda *a: True",
+        "with f(2) as found:\n    assert found == 4",
+    ),
+    "class that claims every instance": ("__instancecheck__ = lambda s, o: True", "assert isinstance(f(2), int)"),
+    "function that is its own result": ("__call__ = lambda s, *a: s\n    __getattr__ = lambda s, n: s", TESTS[0]),
+}
+
+
+@pytest.mark.parametrize("name", LIARS)
+def test_a_result_that_lies_about_itself_does_not_pass(name: str, bwrap: Sandbox) -> None:
+    methods, test = LIARS[name]
+    program = f"class Liar:\n    {methods}\ndef f(x): return Liar()"
+    assert passed_tests(bwrap, [program], [test]) == [False]
+
+
 @pytest.mark.parametrize("name", ["home", "environment", "/etc/passwd", "/proc", "listen", "memory outside processes"])
 def test_what_the_sandbox_is_for(name: str) -> None:
     """These do succeed where nothing holds them."""
@@ -100,12 +103,11 @@ def test_what_the_sandbox_is_for(name: str) -> None:
 
 def test_processes_are_found_while_they_run(bwrap: Sandbox) -> None:
     with ThreadPoolExecutor(1) as pool:
-        running = pool.submit(bwrap.run, "import time\ntime.sleep(9)", limits=Limits(seconds=3, disk_mb=31))
+        outcome = pool.submit(bwrap.run, "import time\ntime.sleep(9)", limits=Limits(seconds=3, disk_mb=31))
         time.sleep(1)
-        found = [path for path in Path("/proc").glob("[0-9]*/cmdline") if f"--size\0{31 * MB}\0" in _read(path)]
-        assert found
-        assert running.result().status == "timeout"
-    assert _left(f"--size\0{31 * MB}\0") == []
+        assert running(31)
+        assert outcome.result().status == "timeout"
+    assert left(31) == []
 
 
 def test_the_fork_bomb_is_bounded(bwrap: Sandbox) -> None:

@@ -22,6 +22,7 @@ _CODE = re.compile(
 _PROSE = re.compile(
     r"^(?:[A-Z][\w']*[,:]?[ \t]+[A-Za-z](?![^\n]*=)|[A-Z][\w ]*:[ \t]*$|```|#{2,} |\[|- |\*|\d+\. )", re.MULTILINE
 )
+_TRIPLE = re.compile("\"{3}|'{3}")
 _WORD = re.compile(r"\w+")
 
 
@@ -99,5 +100,15 @@ def _raw(text: str, continues: bool) -> str | None:
         if start is None:
             return None
         lines = text[start.start() :]
-    prose = _PROSE.search(lines)
-    return lines[: prose.start()] if prose else lines
+    return lines[: _prose(lines)]
+
+
+def _prose(lines: str) -> int | None:
+    """Where the first line of prose that is in no triple-quoted string starts."""
+    read = quotes = 0
+    for line in _PROSE.finditer(lines):
+        quotes += len(_TRIPLE.findall(lines, read, line.start()))
+        read = line.start()
+        if quotes % 2 == 0:
+            return read
+    return None

@@ -24,7 +24,7 @@ Status = Literal["ok", "error", "timeout", "output_limit"]
 
 @dataclass(frozen=True)
 class Limits:
-    """What one program may use. Memory is bounded by ``processes`` times ``memory_mb``, plus ``disk_mb``.
+    """What one program may use. Its memory is bounded by ``processes`` times ``memory_mb``, plus ``disk_mb``.
 
     ``seconds`` is wall time, and of each process also CPU time; ``memory_mb`` address space per process;
     ``processes`` counts threads and the process that judges; ``file_mb`` is one file, ``disk_mb`` the whole work

@@ -17,6 +17,12 @@ from dare.sandbox.seccomp import seccomp_filter
 
 OLDEST = (0, 8)
 NOBODY = "65534"
+_TRIAL = """
+import os
+if os.fork():  # before Linux 5.14 the process limit counts all of the user's processes
+    raise SystemExit(os.wait()[1])
+print("works")
+"""
 _ENVIRONMENT = {"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8"}  # all that process 1 of the sandbox can be asked for
 
 
@@ -30,21 +36,22 @@ class Bwrap:
         self._become = _unprivileged(self._bwrap) if os.geteuid() == 0 else []
         self._mounts = _mounts()
         try:
-            works = self.run("print(1)").stdout == "1\n"
+            works = self.run(_TRIAL).stdout == "works\n"
         except DareError as error:
             raise DareError(f"{error}; {_advice()}") from error
         if not works:
-            raise DareError(f"bubblewrap ran a program that gave the wrong output; {_advice()}")
+            raise DareError(f"a program could not fork in bubblewrap, which needs Linux 5.14; {_advice()}")
 
     def run(self, program: str, *, stdin: str = "", limits: Limits = DEFAULT_LIMITS) -> Outcome:
         """Run ``program`` in namespaces of its own, which end with it."""
         source = program.encode("utf-8", "replace")
-        (rules, to_rules), (told, to_told) = os.pipe(), os.pipe2(os.O_NONBLOCK)
+        (rules, to_rules), (told, to_told) = os.pipe(), os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         try:
             os.write(to_rules, self._filter)
             os.close(to_rules)
             start = python_command(self._python, source, limits.resources())
-            command = [*self._become, *self._sandbox(limits, rules, to_told), *start]
+            command = [*self._become, *self._sandbox(limits, rules), *start]
+            command[(at := command.index(self._bwrap) + 1) : at] = ["--info-fd", str(to_told)]  # of the outermost
             data = source + stdin.encode("utf-8", "replace")
             return supervise(
                 command, data, limits, environment=_ENVIRONMENT, folder="/", files=(rules, to_told), told=told
@@ -53,9 +60,9 @@ class Bwrap:
             for end in (rules, told, to_told):
                 os.close(end)
 
-    def _sandbox(self, limits: Limits, seccomp: int, told: int) -> list[str]:
+    def _sandbox(self, limits: Limits, seccomp: int) -> list[str]:
         return [
-            *(self._bwrap, "--unshare-all", "--unshare-user", "--disable-userns", "--as-pid-1", "--info-fd", str(told)),
+            *(self._bwrap, "--unshare-all", "--unshare-user", "--disable-userns", "--as-pid-1"),
             *("--die-with-parent", "--new-session", "--cap-drop", "ALL", "--uid", NOBODY, "--gid", NOBODY),
             *("--hostname", "sandbox", "--clearenv", "--setenv", "HOME", "/tmp", "--seccomp", str(seccomp)),
             *self._mounts,
@@ -91,13 +98,18 @@ def _mounts() -> list[str]:
         mounts += (
             ["--symlink", str(path.readlink()), str(path)] if path.is_symlink() else ["--ro-bind", *[str(path)] * 2]
         )
-    if not Path(sys.base_prefix).is_relative_to("/usr"):
-        mounts += ["--ro-bind", sys.base_prefix, sys.base_prefix]
+    if not Path(sys.base_prefix).is_relative_to("/usr"):  # no more of it than Python: it may be the user's own folder
+        folders = [str(Path(sys.base_prefix, name)) for name in ("bin", "lib", "lib64")]
+        mounts += [word for folder in folders for word in ("--ro-bind-try", folder, folder)]
     return [*mounts, "--dev", "/dev"]
 
 
 def _unprivileged(bwrap: str) -> list[str]:
-    """The start of a command that runs the rest as nobody, who must be able to reach the interpreter."""
+    """The start of a command that runs the rest as nobody, who must be able to reach the interpreter.
+
+    To open a way to it takes a bubblewrap of root's, which may not signal a process of nobody. What it starts dies with
+    it all the same, because the kernel ends a process namespace with its first process.
+    """
     if shutil.which("setpriv") is None:
         raise DareError(
             "sandbox backend 'bwrap' started by root needs setpriv, which is missing: apt install util-linux"
@@ -110,7 +122,7 @@ def _unprivileged(bwrap: str) -> list[str]:
     hidden, *inner = above[closed[0] :]
     folders = [word for folder in inner for word in ("--dir", str(folder))]
     open_way = ["--tmpfs", str(hidden), *folders, "--ro-bind", sys.base_prefix, sys.base_prefix]
-    return [bwrap, "--dev-bind", "/", "/", *open_way, "--die-with-parent", "--", *become]
+    return [bwrap, "--unshare-pid", "--die-with-parent", "--dev-bind", "/", "/", *open_way, "--", *become]
 
 
 def _advice() -> str:

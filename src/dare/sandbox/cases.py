@@ -6,24 +6,37 @@ is secret: the expected outputs never enter the sandbox, so there is nothing to 
 """
 
 import contextlib
+import gc
 import json
 import os
 import select
 import signal
 import sys
-import tempfile
 import time
 from types import CodeType, ModuleType
 from typing import Any
 
 
 def main() -> None:
-    """Answer every input."""
+    """Answer every input. The process of an input returns from here when the program is through, and ends like any."""
     with open(0, encoding="utf-8", closefd=False) as given:
         task = json.load(given)
     code = _compiled(task["sources"])
+    gc.freeze()  # what is shared with the processes of the inputs is not copied by their collections
     for text in task["inputs"]:
-        output = _output(code, text, task) if code else None
+        output = None
+        if code:
+            read, write = os.pipe()
+            child = os.fork()
+            if child == 0:
+                os.close(read)
+                _redirect(text, write)
+                sys.modules["__main__"] = module = ModuleType("__main__")
+                exec(code, module.__dict__)
+                return
+            os.close(write)
+            output = _output(child, read, task)
+            os.close(read)
         os.write(1, (json.dumps(output) + "\n").encode())
         if output is None and task["stop"]:
             break
@@ -36,19 +49,9 @@ def _compiled(sources: list[str]) -> CodeType | None:
     return None
 
 
-def _output(code: CodeType, text: str, task: dict[str, Any]) -> str | None:
-    with tempfile.TemporaryFile() as source:
-        source.write(text.encode("utf-8", "replace"))
-        source.flush()
-        os.lseek(source.fileno(), 0, os.SEEK_SET)
-        read, write = os.pipe()
-        child = os.fork()
-        if child == 0:
-            _become(code, source.fileno(), write, read)
-        os.close(write)
+def _output(child: int, read: int, task: dict[str, Any]) -> str | None:
     deadline = time.monotonic() + task["seconds"]
     output = _listen(read, deadline, task["output_bytes"])
-    os.close(read)
     return output if _ended_well(child, deadline if output is not None else 0.0) else None
 
 
@@ -64,24 +67,17 @@ def _ended_well(child: int, deadline: float) -> bool:
         time.sleep(0.001)
 
 
-def _become(code: CodeType, source: int, write: int, read: int) -> None:
-    status = 1
-    try:
-        os.dup2(source, 0)
-        os.dup2(write, 1)
-        for inherited in (source, write, read):
-            os.close(inherited)
-        sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115
-        module = sys.modules["__main__"] = ModuleType("__main__")
-        exec(code, module.__dict__)
-        status = 0
-    except SystemExit as end:
-        status = 0 if end.code in (None, 0) else 1
-    except BaseException:
-        pass
-    with contextlib.suppress(BaseException):
-        sys.stdout.flush()
-    os._exit(status)
+def _redirect(text: str, write: int) -> None:
+    """Read ``text`` from now on, from a file, since programs ask for its size; print to ``write``."""
+    name = f"input-{os.getpid()}"  # by hand: ``tempfile`` and ``pathlib`` are slow to import
+    with open(name, "x+b") as source:  # noqa: PTH123
+        os.unlink(name)  # noqa: PTH108
+        source.write(text.encode("utf-8", "replace"))
+        source.seek(0)
+        os.dup2(source.fileno(), 0)
+    os.dup2(write, 1)
+    os.close(write)
+    sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115
 
 
 def _listen(read: int, deadline: float, most: int) -> str | None:

@@ -1,12 +1,12 @@
 """Run inside the sandbox: test a program that can neither see the tests nor touch the process that runs them.
 
 The judge forks the process that will hold the program before it reads anything secret, makes itself unreadable, and
-only then reads standard input: ``secret`` (printed before the verdict), ``sources`` (the program, the first that
-compiles), ``setup`` and ``tests`` (trusted), ``entry`` (what a test calls ``candidate``) and ``seconds``.
-Test code runs here and calls the program through ``Peer``, so it compares genuine builtins.
+only then reads standard input: ``secret`` (printed before the program starts, and again before the verdict),
+``sources`` (the program, the first that compiles), ``setup`` and ``tests`` (trusted), ``free`` (names the tests use and
+do not bind, true for what is used like a module), ``entry`` (what a test calls ``candidate``) and ``seconds``. Test
+code runs here and calls the program through ``Peer``, so it compares genuine builtins.
 """
 
-import ast
 import builtins
 import contextlib
 import json
@@ -17,9 +17,11 @@ from types import ModuleType
 from typing import Any
 
 from dare.sandbox import arrays
+from dare.sandbox.objects import OPERATIONS, Object, ObjectIterator
 from dare.sandbox.peer import Peer
 
 PR_SET_DUMPABLE = 4
+_ALIASES = {"np": "numpy"}
 
 
 class TimeUp(BaseException):
@@ -27,14 +29,15 @@ class TimeUp(BaseException):
 
 
 def main() -> None:
-    """Fork, hide, read, judge; the verdict is one line of standard output."""
+    """Fork, hide, read, judge; the verdict is the last line of standard output."""
     peer = _start()
     _hide()
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     with open(0, encoding="utf-8") as given:
         task = json.load(given)
+    os.write(1, f"\n{task['secret']}\n".encode())
     verdict = json.dumps(_judge(task, peer))
-    os.write(1, f"\n{task['secret']}{verdict}\n".encode())
+    os.write(1, f"{task['secret']}{verdict}\n".encode())
     os._exit(0)
 
 
@@ -43,7 +46,7 @@ def _start() -> Peer:
     if os.fork():
         os.close(from_judge)
         os.close(to_judge)
-        return Peer(from_program, to_program)
+        return Peer(from_program, to_program, kinds=(Object, ObjectIterator))
     try:
         nowhere = os.open(os.devnull, os.O_RDWR)
         for standard in (0, 1, 2):
@@ -59,7 +62,7 @@ class _Program(Peer):
     """The process of the program under test; everything in it belongs to the program once that has started."""
 
     def __init__(self, read: int, write: int) -> None:
-        super().__init__(read, write, {"load": self._load, "get": self._get, "attribute": self._attribute})
+        super().__init__(read, write, offers={"load": self._load, "get": self._get, "operate": self._operate})
         self._module = sys.modules["solution"] = ModuleType("solution")
 
     def _load(self, message: dict[str, Any]) -> None:
@@ -74,8 +77,8 @@ class _Program(Peer):
             raise NameError(message["name"])
         return self._module.__dict__[message["name"]]
 
-    def _attribute(self, message: dict[str, Any]) -> Any:
-        return getattr(self.own(message), message["name"])
+    def _operate(self, message: dict[str, Any]) -> Any:
+        return OPERATIONS[message["name"]](*self.own(message))
 
 
 def _hide() -> None:
@@ -126,30 +129,19 @@ def _names(task: dict[str, Any], peer: Peer) -> dict[str, Any]:
     peer.value("load", sources=task["sources"])
     if task["entry"]:
         names["candidate"] = peer.value("get", name=task["entry"])
-    for name, import_first in _wanted("\n".join(task["tests"]), names, bool(task["entry"])).items():
-        found = _import(name) if import_first else _borrow(name, peer) or _import(name)
-        names.update(found)
+    for name, like_module in _wanted(task["free"], names, bool(task["entry"])).items():
+        names.update((like_module and _import(name)) or _borrow(name, peer) or _import(name))
     return names
 
 
-def _wanted(tests: str, names: dict[str, Any], has_entry: bool) -> dict[str, bool]:
-    """Names the tests use and nothing here defines; True for what is used like a module.
+def _wanted(free: dict[str, bool], names: dict[str, Any], has_entry: bool) -> dict[str, bool]:
+    """The free names that nothing here defines.
 
     A builtin is the program's only if it has the name of the function under test, the only one that the tests call.
     """
-    nodes = list(ast.walk(ast.parse(tests)))
-    used = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
-    bound = {node.id for node in nodes if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)}
-    bound |= {node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.ClassDef)}
-    bound |= {node.arg for node in nodes if isinstance(node, ast.arg)}
-    bound |= {(node.asname or node.name).split(".")[0] for node in nodes if isinstance(node, ast.alias)}
-    bound |= {node.name for node in nodes if isinstance(node, ast.ExceptHandler) and node.name}
-    modules = {node.value.id for node in nodes if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)}
-    free = used - bound - set(names)
-    wanted = free - set(dir(builtins))
-    if not wanted and not has_entry and len(free) == 1:
-        wanted = free
-    return {name: name in modules and name in sys.stdlib_module_names for name in sorted(wanted)}
+    missing = {name: like_module for name, like_module in free.items() if name not in names}
+    foreign = {name: like_module for name, like_module in missing.items() if not hasattr(builtins, name)}
+    return foreign if foreign or has_entry or len(missing) > 1 else missing
 
 
 def _borrow(name: str, peer: Peer) -> dict[str, Any]:
@@ -160,7 +152,7 @@ def _borrow(name: str, peer: Peer) -> dict[str, Any]:
 
 
 def _import(name: str) -> dict[str, Any]:
-    return {name: __import__(name)} if name in sys.stdlib_module_names else {}
+    return {name: __import__(_ALIASES.get(name, name))} if name in sys.stdlib_module_names or name in _ALIASES else {}
 
 
 if __name__ == "__main__":

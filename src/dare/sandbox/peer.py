@@ -3,7 +3,8 @@
 import builtins
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from dare.sandbox.wire import pack, unpack
@@ -18,7 +19,9 @@ class LostError(Exception):
 
 
 class Far:
-    """An object of the other process. Equal to itself only; calls and plain attributes go there."""
+    """An object of the other process, to be called there."""
+
+    _far: tuple["Peer", int]
 
     def __init__(self, peer: "Peer", number: int) -> None:
         self.__dict__["_far"] = (peer, number)
@@ -27,12 +30,6 @@ class Far:
         """Call it there."""
         peer, number = self._far
         return peer.call(number, args, kwargs)
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):
-            raise AttributeError(name)
-        peer, number = self._far
-        return peer.value("attribute", object=number, name=name)
 
 
 class FarIterator(Far):
@@ -47,13 +44,26 @@ class FarIterator(Far):
 
 
 class Peer:
-    """One end. ``offers`` are the requests it answers beyond calling, or advancing, what it has handed out itself."""
+    """One end. ``offers`` are the requests it answers beyond calling, or advancing, what it has handed out itself.
 
-    def __init__(self, read: int, write: int, offers: dict[str, Callable[[dict[str, Any]], Any]] | None = None) -> None:
+    ``kinds`` are the classes of what stands here for an object, and for an iterator, of the other end.
+    """
+
+    def __init__(
+        self,
+        read: int,
+        write: int,
+        *,
+        offers: Mapping[str, Callable[[dict[str, Any]], Any]] = MappingProxyType({}),
+        kinds: tuple[type[Far], type[Far]] = (Far, FarIterator),
+    ) -> None:
         self.lost = False
         self._read, self._write = read, write
         self._kept: list[Any] = []
-        self._offers = {"call": self._called, "next": lambda m: next(self._own(m, Iterator)), **(offers or {})}
+        self._numbers: dict[int, int] = {}  # by the identity of what is kept
+        self._kinds = dict(zip(("mine", "iterator"), kinds, strict=True))
+        self._found: dict[tuple[str, int], Far] = {}
+        self._offers = {"call": self._called, "next": lambda m: next(self._own(m, Iterator)), **offers}
 
     def call(self, number: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call an object there. If it returns None, as in-place functions do, changes of its arguments come back."""
@@ -63,6 +73,10 @@ class Peer:
             for own, changed in zip(args, reply.get("args") or (), strict=False):
                 _replace(own, changed)
         return reply["value"]
+
+    def operate(self, name: str, number: int, args: Iterable[Any]) -> Any:
+        """Ask for an operation on an object there, by its name in ``objects.OPERATIONS``."""
+        return self.value("operate", name=name, object=number, args=[self._pack(arg) for arg in args])
 
     def value(self, do: str, **about: Any) -> Any:
         """Ask for a value."""
@@ -93,9 +107,9 @@ class Peer:
         while True:
             self._answer(self._receive())
 
-    def own(self, message: dict[str, Any]) -> Any:
-        """Return the object of this process that a request is about."""
-        return self._own(message, object)
+    def own(self, message: dict[str, Any]) -> list[Any]:
+        """Return the object of this process that a request is about, and the arguments that came with it."""
+        return [self._own(message, object), *(unpack(arg, self._find) for arg in message["args"])]
 
     def _own(self, message: dict[str, Any], kind: type) -> Any:
         found = self._kept[message["object"]]
@@ -115,8 +129,8 @@ class Peer:
         self._send(reply)
 
     def _called(self, message: dict[str, Any]) -> dict[str, Any]:
-        args = [unpack(arg, self._find) for arg in message["args"]]
-        value = self._pack(self.own(message)(*args, **unpack(message["kwargs"], self._find)))
+        function, *args = self.own(message)
+        value = self._pack(function(*args, **unpack(message["kwargs"], self._find)))
         changed = [self._pack(arg) if isinstance(arg, _CHANGEABLE) else None for arg in args] if value is None else None
         return {"value": value, "args": changed}
 
@@ -126,13 +140,17 @@ class Peer:
     def _keep(self, value: Any) -> dict[str, Any]:
         if isinstance(value, Far) and value._far[0] is self:
             return {"t": "yours", "v": value._far[1]}
-        self._kept.append(value)
-        return {"t": "iterator" if isinstance(value, Iterator) else "mine", "v": len(self._kept) - 1}
+        number = self._numbers.setdefault(id(value), len(self._kept))
+        if number == len(self._kept):
+            self._kept.append(value)
+        return {"t": "iterator" if isinstance(value, Iterator) else "mine", "v": number}
 
     def _find(self, tag: str, number: Any) -> Any:
         if tag == "yours":
             return self._kept[number]
-        return {"mine": Far, "iterator": FarIterator}[tag](self, number)
+        if (tag, number) not in self._found:
+            self._found[tag, number] = self._kinds[tag](self, number)
+        return self._found[tag, number]
 
     def _send(self, message: dict[str, Any]) -> None:
         data = json.dumps(message).encode()

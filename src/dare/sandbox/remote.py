@@ -5,9 +5,9 @@ Response: ``status`` ("Success", "Failed" for a program that failed, "SandboxErr
 with ``status`` ("Finished", "TimeLimitExceeded", "Error"), ``return_code``, ``stdout``, ``execution_time`` (seconds).
 """
 
+import http.client
 import json
 import time
-import urllib.error
 import urllib.request
 from typing import Any
 
@@ -54,7 +54,7 @@ class Remote:
             if len(text) > most:
                 return None
             answer = json.loads(text)
-        except (OSError, ValueError) as error:
+        except (OSError, http.client.HTTPException, ValueError, RecursionError) as error:
             raise DareError(f"sandbox {self._url}: {error}; check that the server runs and the url is right") from error
         if not isinstance(answer, dict):
             raise DareError(f"sandbox {self._url} answered {str(answer)[:100]!r}; a JSON object is expected")

@@ -1,16 +1,21 @@
 """Test a program in a sandbox, by assertions or by inputs and outputs, so that the program cannot forge success."""
 
+import ast
 import json
 import secrets
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from dare.errors import DareError
 from dare.sandbox.base import DEFAULT_LIMITS, Limits, Sandbox
 
-_MODULES = ("wire", "peer", "arrays")
+GRACE_SECONDS = 5.0
+"""For the judge to start and to give its verdict, beyond the time of the tests; its own alarm comes before that."""
+
+_MODULES = ("wire", "peer", "objects", "arrays")
 _LOAD = """import sys, types
 for name, source in {modules!r}:
     module = sys.modules[name] = types.ModuleType(name)
@@ -32,14 +37,18 @@ def passed_tests(
     ``sources`` are readings of the untrusted program, of which the first that compiles is taken. ``tests`` and
     ``setup``, which runs before them, are trusted Python. They see the program's functions by name, and the one called
     ``entry`` as ``candidate``, from another process than the program's; see ``judge.py``. All tests share
-    ``limits.seconds``; those not reached have not passed.
+    ``limits.seconds``; those not reached have not passed. ``DareError``: the sandbox failed.
     """
     secret = secrets.token_hex(16)
-    task = {"secret": secret, "sources": list(sources), "tests": list(tests), "setup": setup, "entry": entry}
-    patient = replace(limits, seconds=limits.seconds + 1.0)  # for the verdict, after the judge's own alarm
-    outcome = sandbox.run(_judge(), stdin=json.dumps(task | {"seconds": limits.seconds}), limits=patient)
-    _, found, verdict = outcome.stdout.partition(secret)
-    passed = json.loads(verdict.partition("\n")[0]) if found else []
+    task: dict[str, Any] = {"secret": secret, "seconds": limits.seconds, "sources": list(sources), "entry": entry}
+    task |= {"tests": list(tests), "setup": setup, "free": _free_names("\n".join(tests))}
+    patient = replace(limits, seconds=limits.seconds + GRACE_SECONDS)
+    outcome = sandbox.run(_judge(), stdin=json.dumps(task), limits=patient)
+    _, *written = outcome.stdout.split(secret)
+    if not written and outcome.status == "error":
+        raise DareError("the sandbox failed before the program was started; is memory_mb too low for these tests?")
+    verdict, whole, _ = written[1].partition("\n") if len(written) == 2 else ("", "", "")
+    passed = json.loads(verdict) if whole else []
     return passed + [False] * (len(tests) - len(passed))
 
 
@@ -66,6 +75,19 @@ def outputs_of(
     for line in outcome.stdout.split("\n")[: len(inputs)]:
         found.append(_text(line))
     return found + [None] * (len(inputs) - len(found))
+
+
+def _free_names(tests: str) -> dict[str, bool]:
+    """Names that are used and never bound; True for what is used like a module."""
+    nodes = list(ast.walk(ast.parse(tests)))
+    used = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
+    bound = {node.id for node in nodes if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)}
+    bound |= {node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+    bound |= {node.arg for node in nodes if isinstance(node, ast.arg)}
+    bound |= {(node.asname or node.name).split(".")[0] for node in nodes if isinstance(node, ast.alias)}
+    bound |= {node.name for node in nodes if isinstance(node, ast.ExceptHandler) and node.name}
+    modules = {node.value.id for node in nodes if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)}
+    return {name: name in modules for name in sorted(used - bound)}
 
 
 def _text(line: str) -> str | None:

@@ -1,12 +1,14 @@
 """Values as JSON, so that a result is compared as a genuine builtin and never by a method its program wrote.
 
 Plain values cross as themselves: None, bool, int, float, complex, str, bytes, bytearray, list, tuple, set, frozenset,
-dict and its views, deque, range, Decimal, Fraction; subclasses such as enumerations of ints and named tuples as the
-plain kind they extend. Anything else stays where it is and crosses as a number that stands for it.
+dict and its views, deque, range, Decimal, Fraction, date, time, datetime, timedelta; subclasses such as enumerations of
+ints and named tuples as the plain kind they extend. Anything else stays where it is and crosses as a number that stands
+for it.
 """
 
 from collections import deque
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
 _SEQUENCES: dict[str, type] = {
@@ -17,7 +19,13 @@ _SEQUENCES: dict[str, type] = {
 }
 _VIEWS = {"dict_keys": type({}.keys()), "dict_values": type({}.values()), "dict_items": type({}.items())}
 _KINDS: dict[str, Any] = {**_SEQUENCES, **_VIEWS}
-_NUMBERS = ("decimal.Decimal", "fractions.Fraction")
+_TEXTS = {  # rare, of modules slow to import; read back from their ``str`` by this method, or by the class itself
+    "decimal.Decimal": "",
+    "fractions.Fraction": "",
+    "datetime.date": "fromisoformat",
+    "datetime.time": "fromisoformat",
+    "datetime.datetime": "fromisoformat",
+}
 _EXACT = 1 << 63  # beyond this, decimal digits are slow and above 4300 of them refused
 
 
@@ -45,7 +53,9 @@ def _scalar(value: Any) -> dict[str, Any] | None:
     if isinstance(value, range):
         return {"t": "range", "v": [value.start, value.stop, value.step]}
     name = f"{type(value).__module__}.{type(value).__qualname__}"
-    return {"t": name, "v": str(value)} if name in _NUMBERS else None
+    if name == "datetime.timedelta":
+        return {"t": name, "v": [value.days, value.seconds, value.microseconds]}
+    return {"t": name, "v": str(value)} if name in _TEXTS else None
 
 
 def unpack(packed: Any, find: Callable[[str, Any], Any]) -> Any:
@@ -64,7 +74,7 @@ def unpack(packed: Any, find: Callable[[str, Any], Any]) -> Any:
         return {unpack(key, find): unpack(item, find) for key, item in value}
     if tag in _VIEWS:
         return _view(tag, [unpack(item, find) for item in value])
-    return _number(tag, value) if tag in _NUMBERS else _READERS[tag](value) if tag in _READERS else find(tag, value)
+    return _read(tag, value) if tag in _TEXTS else _READERS[tag](value) if tag in _READERS else find(tag, value)
 
 
 _READERS: dict[str, Callable[[Any], Any]] = {
@@ -73,6 +83,7 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "bytes": lambda text: text.encode("latin-1"),
     "bytearray": lambda text: bytearray(text, "latin-1"),
     "range": lambda ends: range(*ends),
+    "datetime.timedelta": lambda parts: import_module("datetime").timedelta(*parts),
 }
 
 
@@ -82,11 +93,7 @@ def _view(tag: str, items: list[Any]) -> Any:
     return dict(enumerate(items)).values() if tag == "dict_values" else dict(items).items()
 
 
-def _number(tag: str, text: str) -> Any:
-    if tag == "decimal.Decimal":
-        from decimal import Decimal  # slow to import, and rare
-
-        return Decimal(text)
-    from fractions import Fraction
-
-    return Fraction(text)
+def _read(tag: str, text: str) -> Any:
+    module, _, name = tag.partition(".")
+    kind = getattr(import_module(module), name)
+    return getattr(kind, _TEXTS[tag])(text) if _TEXTS[tag] else kind(text)
