@@ -82,10 +82,12 @@ class Timed(NamedTuple):
     results: tuple[Any, Any]
 
 
-def interleave(ours: Callable[[], Any], theirs: Callable[[], Any], rounds: int) -> Timed:
-    """Run both once to warm up, then in turns."""
+def interleave(
+    ours: Callable[[], Any], theirs: Callable[[], Any], rounds: int, before: Callable[[], Any] = lambda: None
+) -> Timed:
+    """Run both once to warm up, then in turns; ``before`` is called at the start of each round."""
     ours(), theirs()
-    pairs = [(clock(ours), clock(theirs)) for _ in range(rounds)]
+    pairs = [(before(), clock(ours), clock(theirs))[1:] for _ in range(rounds)]
     (_, first), (_, second) = pairs[-1]
     ratios = sorted(slow / fast for (fast, _), (slow, _) in pairs)
     median = statistics.median
@@ -108,6 +110,15 @@ def peak_gflops(quick: bool) -> float:
         for run in (partial(torch.matmul, x, plain), partial(packed, x)):
             best = max(best, *(2e-9 * size**3 / clock(run)[0] for _ in range(8)))
     return best
+
+
+def sustained_gflops(quick: bool) -> float:
+    """The speed of packed square products in a row, for about two seconds: what the machine gives at this time."""
+    size, count = (512, 8) if quick else (2048, 24)
+    x = torch.randn(size, size)
+    packed = PackedLinear(x, None)
+    packed(x)
+    return 2e-9 * size**3 * count / clock(lambda: [packed(x) for _ in range(count)])[0]
 
 
 def useful_gflop(model: Transformer, cache: str, rows: int, prompt: int, length: int, block: int, steps: int) -> float:

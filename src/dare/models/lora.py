@@ -11,6 +11,7 @@ from torch import nn
 from dare.config import Config
 from dare.diffusion.noise import key
 from dare.errors import DareError, nearest
+from dare.models.linear import Linear
 from dare.models.quantize import quantize
 from dare.models.transformer import Transformer
 
@@ -44,7 +45,7 @@ def add_adapter(
     ``base`` and ``revision`` say in a saved adapter which model it belongs to. The model is changed in place and
     returned. Raises ``DareError`` for a target the model lacks, or where peft or what ``four_bit`` needs is missing.
     """
-    known = {name.rpartition(".")[2] for name, module in model.blocks.named_modules() if type(module) is nn.Linear}
+    known = {name.rpartition(".")[2] for name, module in model.blocks.named_modules() if isinstance(module, Linear)}
     targets = settings.targets or sorted(known)
     for target in targets:
         if target not in known:

@@ -6,6 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from dare.models.linear import Linear
+
 
 @dataclass(frozen=True, kw_only=True)
 class Experts:
@@ -34,9 +36,9 @@ class GatedMLP(nn.Module):
 
     def __init__(self, hidden_size: int, size: int):
         super().__init__()
-        self.gate = nn.Linear(hidden_size, size, bias=False)
-        self.up = nn.Linear(hidden_size, size, bias=False)
-        self.down = nn.Linear(size, hidden_size, bias=False)
+        self.gate = Linear(hidden_size, size, bias=False)
+        self.up = Linear(hidden_size, size, bias=False)
+        self.down = Linear(size, hidden_size, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
         """Apply position by position."""

@@ -9,10 +9,8 @@ from weakref import WeakValueDictionary
 import torch
 from torch import Tensor, nn
 
+from dare.models.linear import Linear, in_onednn, product
 from dare.models.transformer import Transformer
-
-_SMALLEST = 2**16
-"""Numbers in a weight below which a call costs more than the layout saves."""
 
 _SHARE = 0.25
 """Part of the machine's memory that the copies may take."""
@@ -33,7 +31,7 @@ class PackedLinear(nn.Module):
         """Project the last dimension of ``x``."""
         if self.packed_from != _version(self.weight):
             self._pack()
-        return torch.ops.mkldnn._linear_pointwise(x, self.packed, self.bias, "none", [], "")
+        return product(x, self.packed, self.bias)
 
     def _pack(self) -> None:
         self.packed_from = _version(self.weight)
@@ -52,7 +50,7 @@ def packed(model: Any) -> Any:
     other than a float32 module on a CPU with oneDNN. An optimiser's step is seen at the next pass, a write through
     ``weight.data`` is not.
     """
-    if not isinstance(model, nn.Module) or not _available(model):
+    if not isinstance(model, nn.Module) or not _room_for(model):
         return model
     twin = _twin(model)
     if isinstance(twin, Transformer) and twin.arch.tied and _fits(twin.embed.weight):
@@ -61,15 +59,14 @@ def packed(model: Any) -> Any:
     return twin
 
 
-def _available(model: nn.Module) -> bool:
+def _room_for(model: nn.Module) -> bool:
     room = _SHARE * os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    size = sum(weight.nbytes for weight in model.parameters())
-    return torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise") and size <= room
+    return sum(weight.nbytes for weight in model.parameters()) <= room
 
 
 def _twin(module: nn.Module) -> nn.Module:
     """The same module with packed projections inside; everything else is shared."""
-    if type(module) is nn.Linear and _fits(module.weight):
+    if isinstance(module, Linear) and _fits(module.weight):
         return _linear(module.weight, module.bias)
     twin = copy.copy(module)
     twin._modules = {name: child and _twin(child) for name, child in module._modules.items()}
@@ -78,8 +75,7 @@ def _twin(module: nn.Module) -> nn.Module:
 
 def _fits(weight: Tensor) -> bool:
     # an inference tensor counts no versions: a copy of it could go stale unseen
-    plain = weight.dtype == torch.float32 and weight.device.type == "cpu" and not weight.is_inference()
-    return plain and weight.numel() >= _SMALLEST
+    return in_onednn(weight) and not weight.is_inference()
 
 
 def _linear(weight: Tensor, bias: Tensor | None) -> PackedLinear:

@@ -6,6 +6,7 @@ import torch
 from torch import nn
 
 from dare.errors import DareError
+from dare.models.linear import Linear
 from dare.models.transformer import Transformer
 
 
@@ -15,14 +16,14 @@ def quantize(model: Transformer) -> Transformer:
     Raises ``DareError`` where no GPU or no bitsandbytes is available.
     """
     library = _bitsandbytes()
-    linears = {name: module for name, module in model.blocks.named_modules() if type(module) is nn.Linear}
+    linears = {name: module for name, module in model.blocks.named_modules() if isinstance(module, Linear)}
     for name, linear in linears.items():
         model.blocks.set_submodule(name, _four_bit(linear, library))
     model.is_loaded_in_4bit = True  # type: ignore[assignment]  # peft asks for it
     return model
 
 
-def _four_bit(linear: nn.Linear, library: Any) -> nn.Module:
+def _four_bit(linear: Linear, library: Any) -> nn.Module:
     size, biased = (linear.in_features, linear.out_features), linear.bias is not None
     new = library.nn.Linear4bit(*size, bias=biased, compute_dtype=linear.weight.dtype, quant_type="nf4", device="meta")
     new.weight = library.nn.Params4bit(linear.weight.data, requires_grad=False, quant_type="nf4")

@@ -15,6 +15,7 @@ from dare.models.attention import attend, block_causal_mask, full_mask, window_m
 from dare.models.base import ModelSpec
 from dare.models.cache import KVCache, LayerWindow, Window
 from dare.models.layout import lay_out, moved
+from dare.models.linear import Linear
 from dare.models.moe import Experts, GatedMLP, SparseMLP
 from dare.models.rope import Rope, rope_tables, rotate
 
@@ -54,10 +55,10 @@ class Attention(nn.Module):
         super().__init__()
         self.arch = arch
         wide, narrow = arch.heads * arch.head_size, arch.kv_heads * arch.head_size
-        self.q = nn.Linear(arch.hidden_size, wide, bias=arch.qkv_bias)
-        self.k = nn.Linear(arch.hidden_size, narrow, bias=arch.qkv_bias)
-        self.v = nn.Linear(arch.hidden_size, narrow, bias=arch.qkv_bias)
-        self.o = nn.Linear(wide, arch.hidden_size, bias=False)
+        self.q = Linear(arch.hidden_size, wide, bias=arch.qkv_bias)
+        self.k = Linear(arch.hidden_size, narrow, bias=arch.qkv_bias)
+        self.v = Linear(arch.hidden_size, narrow, bias=arch.qkv_bias)
+        self.o = Linear(wide, arch.hidden_size, bias=False)
         if arch.qk_norm:
             self.q_norm = nn.RMSNorm(arch.head_size, eps=arch.norm_eps)
             self.k_norm = nn.RMSNorm(arch.head_size, eps=arch.norm_eps)
@@ -107,7 +108,7 @@ class Transformer(nn.Module):
         self.blocks = nn.ModuleList(Block(arch, layer) for layer in range(arch.layers))
         self.norm = nn.RMSNorm(arch.hidden_size, eps=arch.norm_eps)
         if not arch.tied:
-            self.unembed = nn.Linear(arch.hidden_size, spec.vocab_size, bias=False)
+            self.unembed = Linear(arch.hidden_size, spec.vocab_size, bias=False)
 
     def hidden(self, ids_NT: Tensor, lengths_N: Tensor, *, window: Window | None = None) -> Tensor:
         """See ``DiffusionLM.hidden``; padding at or beyond ``lengths_N`` is never attended.
