@@ -6,7 +6,20 @@ import pytest
 import dare
 
 ROOT = Path(dare.__file__).parent
-ORDER = ["types", "diffusion", "models", "data", "decoding", "traces", "engines", "train", "serving", "cli"]
+ORDER = [
+    "types",
+    "diffusion",
+    "models",
+    "decoding",
+    "traces",
+    "learned",
+    "grading",
+    "data",
+    "engines",
+    "train",
+    "serving",
+    "cli",
+]
 MATHS = ["diffusion", "algorithms", "rewards"]
 MACHINERY = [
     "dare.engines",

@@ -228,7 +228,7 @@ def test_every_prediction_is_graded_and_each_text_once(tmp_path, monkeypatch):
     rows = [item for item in next(iter(run.batches()))[1][:2] for _ in range(2)]
     group_B, prompts = torch.tensor([0, 0, 1, 1]), [item.prompt_ids for item in rows]
     rollouts = run.engine.rollout(prompts, config.decoding, keys(4), group_B, predictions=True)
-    judge = Judge(config, run.tokenizer, run.engine.spec.eos_ids, rows)
+    judge = Judge(config, run.grader, run.tokenizer, run.engine.spec.eos_ids, rows)
     _, grades = judge.grade(rollouts)
     before = len(graded)
     reward_BS = judge.outcome(rollouts, grades, 0.0).step_reward_BS

@@ -12,7 +12,8 @@ from dare.data.pairs import load_pairs, read_split
 from dare.errors import DareError
 from dare.models.checkpoint import load_checkpoint
 from dare.models.tokenizer import tiny_tokenizer
-from dare.rewards.registry import DEFAULT_REWARD, reward
+from dare.rewards.registry import DEFAULT_REWARD
+from graders import reward
 
 TOKENIZER, SPEC = tiny_tokenizer(), load_checkpoint("tiny:masked").model.spec
 

@@ -8,8 +8,9 @@ import pytest
 from dare.data.config import TaskConfig
 from dare.data.source import load_examples
 from dare.errors import DareError
-from dare.rewards.registry import DEFAULT_REWARD, reward
+from dare.rewards.registry import DEFAULT_REWARD
 from dare.types import Example
+from graders import reward
 from row_files import write
 
 SHARED = Path(os.environ.get("DARE_SHARED", "../shared")) / "data"

@@ -8,9 +8,10 @@ from dare.data.sudoku import all_grids, sudoku_small
 from dare.data.tasks import TASKS
 from dare.errors import DareError
 from dare.rewards.arithmetic import evaluate
-from dare.rewards.registry import DEFAULT_REWARD, reward
+from dare.rewards.registry import DEFAULT_REWARD
 from dare.rewards.sudoku import is_solution
 from dare.types import Example
+from graders import reward
 
 
 def problem(example: Example) -> str:

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from bubblewrap import needs_bwrap
-from dare.rewards.registry import REWARDS, reward
+from dare.rewards.registry import REWARDS
+from graders import reward
 
 SANDBOXED = {"humaneval", "mbpp", "unit_tests"}
 GOLDEN = sorted((Path(__file__).parent / "golden").glob("*.jsonl"))

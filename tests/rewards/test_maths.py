@@ -5,7 +5,8 @@ import pytest
 from dare.errors import DareError
 from dare.rewards.latex import normalise, number
 from dare.rewards.maths import boxed, hashes
-from dare.rewards.registry import DEFAULT_REWARD, REWARDS, reward
+from dare.rewards.registry import DEFAULT_REWARD, REWARDS
+from graders import reward
 
 SAME = [
     (r"\frac12", r"\dfrac{1}{2}"),

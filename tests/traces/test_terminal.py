@@ -9,8 +9,8 @@ from dare.decoding.config import DecodingConfig
 from dare.decoding.denoise import infill
 from dare.models.checkpoint import load_checkpoint
 from dare.traces import terminal
+from dare.traces.record import trace
 from dare.traces.terminal import Animation, body, play, say
-from dare.traces.trace import trace
 from rows import keys
 
 ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")

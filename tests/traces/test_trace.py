@@ -9,7 +9,8 @@ from dare.decoding.denoise import denoise
 from dare.errors import DareError
 from dare.models.checkpoint import load_checkpoint
 from dare.traces.files import append_traces, read_traces, write_traces
-from dare.traces.trace import MASK, Trace, printable, symbol, trace
+from dare.traces.record import trace
+from dare.traces.trace import MASK, Trace, printable, symbol
 from rows import keys
 
 DECODINGS = {

@@ -11,7 +11,7 @@ from dare.config import load_config
 from dare.data.source import Item, load_items
 from dare.errors import DareError
 from dare.traces.files import ROLLOUTS, write_traces
-from dare.traces.trace import trace
+from dare.traces.record import trace
 from dare.train.config import SFTConfig
 from dare.train.order import orders_on, recorded_orders
 from dare.train.run import load_model, open_run

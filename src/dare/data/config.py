@@ -8,6 +8,7 @@ from pydantic import Field, PositiveInt, field_validator, model_validator
 from dare.config import Config
 from dare.data.span import is_word, split_slice
 from dare.data.turns import TurnPolicy
+from dare.grading.config import GradingConfig, RewardConfig
 
 Split = Literal["train", "test"]
 
@@ -29,7 +30,8 @@ class TaskConfig(Config):
     row, "all_turns" each answer as an example of its own;
     ``rendered`` tells that prompts and answers are in the chat template already and are read as they are;
     ``pack`` joins documents of plain text with EOS and cuts them into rows of so many tokens (None: a document a row);
-    ``rewards`` maps reward functions to weights (None: the usual one of the row's ``data_source``);
+    ``rewards`` maps rewards to weights, or to a weight and options (None: the usual one of the row's ``data_source``);
+    ``grading`` how they run;
     ``min_score`` leaves out rows whose ``score`` is lower (SFT on a rollout file);
     ``overlong`` what becomes of a row whose prompt or answer exceeds its limit: "drop" counts it, "error" stops,
     "truncate_answer" cuts an answer, which then has no end token, and drops a prompt;
@@ -45,7 +47,8 @@ class TaskConfig(Config):
     turns: TurnPolicy = "last"
     rendered: bool = False
     pack: int | None = Field(None, ge=2)
-    rewards: dict[str, float] | None = None
+    rewards: dict[str, RewardConfig] | None = None
+    grading: GradingConfig = GradingConfig()
     train_count: PositiveInt | None = None
     test_count: PositiveInt = 500
     min_score: float | None = None

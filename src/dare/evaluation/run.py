@@ -55,5 +55,7 @@ def show(results: Sequence[Result]) -> None:
         table.add_row(r.name, *numbers, str(r.parse_failures), f"{r.tokens_per_forward:.2f}")
     Console().print(table)
     for r in results:
+        if r.reward_failures:
+            Console().print(f"{r.name}: a reward failed over {r.reward_failures} answers")
         if r.dropped:
             Console().print(f"{r.name}: {r.dropped} rows left out (too long for the limits, or without a ground truth)")

@@ -12,8 +12,9 @@ from dare.progress import decoding_bar
 from dare.serving.text import Ending
 from dare.traces.files import append_traces
 from dare.traces.page import write_page
+from dare.traces.record import trace
 from dare.traces.terminal import Animation, plain, print_steps, say
-from dare.traces.trace import Trace, trace
+from dare.traces.trace import Trace
 from dare.types import Rollouts
 
 

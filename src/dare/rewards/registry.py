@@ -6,16 +6,13 @@ of named parts, which count by their sum, or ``None``: no answer could be read, 
 """
 
 from collections.abc import Callable, Mapping
-from importlib import import_module
 from types import MappingProxyType
-
-from dare.errors import DareError, nearest
 
 Value = float | Mapping[str, float] | None
 Reward = Callable[..., Value]
 
 OPTIONS = frozenset({"backend", "url", "seconds", "memory_mb", "partial"})
-"""Keywords by which a reward is set up. A column of that name is not handed over: data must not choose a sandbox."""
+"""Options that only settings give. A column of that name is not handed over: data must not choose a sandbox."""
 
 REWARDS: dict[str, str | Reward] = {
     "boxed": "dare.rewards.maths:boxed",
@@ -37,8 +34,37 @@ REWARDS: dict[str, str | Reward] = {
     "release_countdown": "dare.rewards.release:release_countdown",
     "d1_gsm8k": "dare.rewards.d1:d1_gsm8k",
     "d1_math": "dare.rewards.d1:d1_math",
+    "exact": "dare.rewards.text:exact",
+    "contains": "dare.rewards.text:contains",
+    "matches": "dare.rewards.text:matches",
+    "format": "dare.rewards.shape:format",
+    "tag_count": "dare.rewards.shape:tag_count",
+    "length": "dare.rewards.shape:length",
+    "overlong": "dare.rewards.shape:overlong",
+    "repetition": "dare.rewards.shape:repetition",
+    "json_schema": "dare.rewards.json_schema:json_schema",
 }
 """Name -> the function, or ``module:function``, whose module is imported when the reward is asked for."""
+
+LEARNED = MappingProxyType(
+    {
+        "reward_model": "dare.learned.scalar:reward_model",
+        "preference_model": "dare.learned.pairwise:preference_model",
+        "process_reward": "dare.learned.process:process_reward",
+        "prefix_reward": "dare.learned.process:prefix_reward",
+        "judge": "dare.learned.judge:judge",
+    }
+)
+"""Name -> the function that makes a reward out of its options. It grades all completions in one call."""
+
+APART = MappingProxyType(
+    dict.fromkeys(("math", "reasoning_gym", "release_math", "matches", "json_schema"), 30.0)
+    | dict.fromkeys(("humaneval", "mbpp", "unit_tests"), 120.0)
+)
+"""Rewards that some texts make slow: they run in a process that is stopped after so many seconds."""
+
+FORMS = frozenset({"format", "tag_count", "length", "overlong", "repetition"})
+"""Rewards for the form of a completion, which say nothing about its being right."""
 
 DEFAULT_REWARD = MappingProxyType(
     {
@@ -56,14 +82,3 @@ DEFAULT_REWARD = MappingProxyType(
     }
 )
 """The reward of each ``data_source``; a source not named here needs its reward spelled out."""
-
-
-def reward(name: str) -> Reward:
-    """Return the reward called ``name``; an unknown name raises ``DareError``."""
-    if name not in REWARDS:
-        raise DareError(f"reward is {name!r}, which does not exist; {nearest(name, REWARDS)}")
-    found = REWARDS[name]
-    if callable(found):
-        return found
-    module, _, function = found.partition(":")
-    return getattr(import_module(module), function)

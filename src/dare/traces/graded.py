@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from transformers import PreTrainedTokenizerBase
 
-from dare.rewards.grade import Grade
-from dare.traces.trace import Trace, trace
+from dare.traces.record import trace
+from dare.traces.trace import Trace
 from dare.types import Example, Rollouts
 
 
@@ -13,7 +13,7 @@ def graded_traces(
     rollouts: Rollouts,
     examples: Sequence[Example],
     texts: Sequence[str],
-    grades: Sequence[Grade],
+    scores: Sequence[float],
     tokenizer: PreTrainedTokenizerBase,
     *,
     count: int,
@@ -29,8 +29,8 @@ def graded_traces(
                 "prompt": "\n".join(turn["content"] for turn in example.prompt),
                 "expected": example.answer or str(example.columns.get("ground_truth", "")),
                 "completion": text,
-                "score": grade.total,
+                "score": score,
             }
         )
-        for row, example, text, grade in zip(range(count), examples, texts, grades, strict=False)
+        for row, example, text, score in zip(range(count), examples, texts, scores, strict=False)
     ]

@@ -10,7 +10,8 @@ from transformers import PreTrainedTokenizerBase
 
 from dare.decoding.canvas import Canvas
 from dare.decoding.speed import Speed
-from dare.traces.trace import MASK, Frame, Trace, printable, symbol, words
+from dare.traces.record import words
+from dare.traces.trace import MASK, Frame, Trace, printable, symbol
 
 _PAUSE, _LONGEST = 0.08, 10.0
 """Seconds a pass stays on screen at least, live and played; a played trace takes at most the other."""

@@ -13,9 +13,10 @@ import torch
 
 from dare.diffusion.noise import key
 from dare.errors import DareError
+from dare.grading.grade import kept
 from dare.interval import wilson
 from dare.models.chat import response_texts
-from dare.rewards.grade import grade
+from dare.traces.record import traces
 from dare.train.config import RLConfig
 from dare.train.log import METRICS, RunLog
 from dare.train.run import Run
@@ -48,16 +49,17 @@ class Guard:
 
     def _evaluate(self) -> dict[str, float]:
         """Answer the held-out rows greedily, with the graders of training."""
-        rows, (engine, task) = self.run.held_out, (self.run.engine, self.config.task)
+        rows, engine, tokenizer = self.run.held_out, self.run.engine, self.run.tokenizer
         greedy = self.config.decoding.model_copy(update={"temperature": 0.0})
         index_B = torch.tensor([item.index for item in rows])
         key_B = key(self.config.train.seed, "guard", index_B)
         rollouts = engine.rollout([item.prompt_ids for item in rows], greedy, key_B, index_B, self.log.watch(len(rows)))
-        grades = grade(response_texts(self.run.tokenizer, rollouts), [item.example for item in rows], task.rewards)
-        correct = sum(one.correct for one in grades)
-        low, high = wilson(correct, len(rows))
-        reward = sum(one.total for one in grades) / len(rows)
-        return {"eval/accuracy": correct / len(rows), "eval/low": low, "eval/high": high, "eval/reward": reward}
+        texts, examples = response_texts(tokenizer, rollouts), [item.example for item in rows]
+        grades = kept(self.run.grader.grade(texts, examples, lambda: traces(rollouts, tokenizer)))
+        correct, count = sum(one.correct for one in grades), len(grades)
+        low, high = wilson(correct, count)
+        reward = sum(one.total for one in grades) / count
+        return {"eval/accuracy": correct / count, "eval/low": low, "eval/high": high, "eval/reward": reward}
 
     def _remember(self, result: dict[str, float]) -> dict[str, float]:
         """The first evaluation is the baseline of those that follow."""

@@ -2,14 +2,18 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import compress
 
 import torch
 from torch import Tensor
 
 from dare.data.source import Item
+from dare.errors import DareError
+from dare.grading.grade import Grade, sound
+from dare.grading.grader import Grader
 from dare.models.chat import response_texts
 from dare.models.tokenizer import PreTrainedTokenizerBase
-from dare.rewards.grade import Grade, grade
+from dare.traces.record import traces
 from dare.train.config import RLConfig
 from dare.types import Outcome, Rollouts
 
@@ -18,15 +22,28 @@ class Judge:
     """Grades answers to the prompts of one step."""
 
     def __init__(
-        self, config: RLConfig, tokenizer: PreTrainedTokenizerBase, eos_ids: Sequence[int], rows: Sequence[Item]
+        self,
+        config: RLConfig,
+        grader: Grader,
+        tokenizer: PreTrainedTokenizerBase,
+        eos_ids: Sequence[int],
+        rows: Sequence[Item],
     ):
-        self.config, self.tokenizer, self.eos_ids = config, tokenizer, eos_ids
+        self.config, self.grader, self.tokenizer, self.eos_ids = config, grader, tokenizer, eos_ids
         self.examples = [item.example for item in rows]
 
     def grade(self, rollouts: Rollouts) -> tuple[list[str], list[Grade]]:
         """Return each row's text and grade."""
         texts = response_texts(self.tokenizer, rollouts)
-        return texts, grade(texts, self.examples, self.config.task.rewards)
+        return texts, self.grader.grade(texts, self.examples, lambda: traces(rollouts, self.tokenizer))
+
+    def sound(self, rollouts: Rollouts, grades: Sequence[Grade]) -> tuple[Rollouts, list[Grade]]:
+        """Leave out the prompts of which an answer was dropped: groups stay whole. ``DareError``: none is left."""
+        kept = sound(grades, rollouts.group_B.tolist())
+        if not any(kept):
+            raise DareError("a reward failed over an answer to every prompt of the step; mend it (see above)")
+        self.examples = list(compress(self.examples, kept))
+        return rollouts.select(torch.tensor(kept)), list(compress(grades, kept))
 
     def outcome(self, rollouts: Rollouts, grades: Sequence[Grade], progress: float) -> Outcome:
         """Return what the policy is trained on: the grades, less what truncated and over-long answers lose.
@@ -46,7 +63,7 @@ class Judge:
             passed = replace(rollouts, seqs=seqs, counted_BT=seqs.through_eos(self.eos_ids))
             asked = self._asked(passed)
             fresh = {one: row for one, row in zip(asked, self.examples, strict=True) if one not in known}
-            found = grade([text for _, text in fresh], list(fresh.values()), self.config.task.rewards)
+            found = self.grader.grade([text for _, text in fresh], list(fresh.values()))
             known.update(zip(fresh, found, strict=True))
             rewards.append(self._rewards(passed, [known[one] for one in asked]))
         return torch.stack(rewards, 1)

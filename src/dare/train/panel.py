@@ -2,15 +2,15 @@
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import torch
 from torch import Tensor
 
 from dare.batch import Batch
+from dare.grading.grade import Grade
 from dare.meter import Meter
-from dare.rewards.grade import Grade
 from dare.types import Rollouts
 
 
@@ -39,7 +39,7 @@ def step_metrics(
     means = updates.mean()
     metrics["advantage/std"] = max(0.0, means.pop("advantage/squared") - means["advantage"] ** 2) ** 0.5
     metrics |= {name: value for name, value in means.items() if name not in ("ratio", "advantage")}
-    metrics |= {f"reward/{name}": _mean([g.scores[name] for g in grades]) for name in grades[0].scores}
+    metrics |= _by_reward([{**g.scores, **g.parts} for g in grades])
     metrics["reward/unparsed"] = _mean([not g.parsed for g in grades])
     metrics["reward_floor"] = _floor(grades)
     metrics |= _groups(rollouts.group_B, grades)
@@ -59,6 +59,12 @@ def count_not_finite(apart_B: Tensor, batches: Sequence[Batch], meter: Meter) ->
         found = [one for one in (batch.old_BKT, batch.reference_BKT, batch.advantage_BKT) if one is not None]
         broken_B = torch.stack([(~one.isfinite()).flatten(1).any(1) for one in found]).any(0)
         meter.add("rows/not_finite", broken_B.double())
+
+
+def _by_reward(found: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Mean of each reward, and of each part of one, over the answers that it graded."""
+    names = dict.fromkeys(name for one in found for name in one)
+    return {f"reward/{name}": _mean([one[name] for one in found if name in one]) for name in names}
 
 
 def _floor(grades: Sequence[Grade]) -> float:

@@ -33,17 +33,23 @@ def train_rl(config: RLConfig) -> Path:
     )
     algorithm = settings.build(run.engine.spec)
     say_plan(config.decoding, run.engine.spec)
-    with RunLog(run.folder, "rl", run.start, config.train.steps, ("reward/mean", "length/mean", "kl")) as log:
+    with (
+        run.grader,
+        RunLog(run.folder, "rl", run.start, config.train.steps, ("reward/mean", "length/mean", "kl")) as log,
+    ):
         guard = Guard(config, run, log)
         for step, prompts in run.batches():
             watch, meter, lr = Stopwatch(), Meter(), run.engine.lr()
             rows = [item for item in prompts for _ in range(settings.group_size)]
-            judge = Judge(config, run.tokenizer, run.engine.spec.eos_ids, rows)
+            judge = Judge(config, run.grader, run.tokenizer, run.engine.spec.eos_ids, rows)
             with watch("rollout"):
                 rollouts = roll_out(config, run, rows, step, log.watch(len(rows)))
             with watch("reward"):
                 texts, grades = judge.grade(rollouts)
             keep_rollouts(run, step, rollouts, rows, texts, grades)
+            for failure in run.grader.counts.news():
+                log.say(failure)
+            rollouts, grades = judge.sound(rollouts, grades)
             with watch("score"):
                 apart_B = replay_one_step(run.engine, rollouts, meter)
                 outcome = judge.outcome(rollouts, grades, (step - 1) / config.train.steps)
@@ -55,7 +61,7 @@ def train_rl(config: RLConfig) -> Path:
                     if algorithm.value is not None:
                         meter.update(run.engine.update_values(batch, algorithm.value))
             metrics = step_metrics(rollouts, grades, meter, watch, settings.updates)
-            guard.watch(step, {**metrics, "lr": lr})
+            guard.watch(step, {**metrics, **run.grader.counts.take(), "lr": lr})
     return run.folder
 
 

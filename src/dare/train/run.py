@@ -13,6 +13,7 @@ from dare.data.pairs import load_pairs
 from dare.data.source import Item, Items, load_items, load_training_items
 from dare.engines.local import LocalEngine
 from dare.errors import DareError
+from dare.grading.grader import Grader
 from dare.models.base import ModelSpec
 from dare.models.checkpoint import Checkpoint, load_checkpoint
 from dare.models.lora import add_adapter, merge_adapter
@@ -20,7 +21,6 @@ from dare.models.lora_files import adapter_base, is_adapter, load_adapter
 from dare.models.tiny import TINY_PREFIX
 from dare.models.tokenizer import PreTrainedTokenizerBase
 from dare.progress import say_rows
-from dare.rewards.grade import check_rewards
 from dare.train.best import Best, parse_best
 from dare.train.config import RLConfig, RunConfig
 from dare.train.folder import hold, newest_checkpoint
@@ -40,7 +40,8 @@ class Run:
     tokenizer: PreTrainedTokenizerBase
     items: Items
     loader: Loader
-    held_out: list[Item] = field(default_factory=list)
+    held_out: list[Item]
+    grader: Grader
     start: int = 0
     held: IO[str] | None = None
     best: Best | None = field(init=False)
@@ -109,15 +110,16 @@ def open_run(
     items = load_rows(config, checkpoint, answers=answers, pairs=pairs)
     say_rows(items)
     held_out = load_held_out(config, checkpoint)
+    grader = Grader(config.task.rewards, config.task.grading)
     if not answers and not pairs:
-        check_rewards([item.example for item in [*items.rows, *held_out]], config.task.rewards)
+        grader.check([item.example for item in [*items.rows, *held_out]])
     engine = LocalEngine(checkpoint, config.engine, config.optim, config.train.steps * updates_per_step)
     if reference:
         engine.keep_reference()
     if critic_lr is not None:
         engine.add_critic(critic_lr)
     loader = open_loader(items, config.train.batch, config.train.seed)
-    run = Run(config, config.output, engine, checkpoint.tokenizer, items, loader, held_out)
+    run = Run(config, config.output, engine, checkpoint.tokenizer, items, loader, held_out, grader)
     run.held = hold(run.folder)
     if chosen is not None:
         _restore(run, chosen)

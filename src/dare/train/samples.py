@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from dare.data.source import Item
-from dare.rewards.grade import Grade
+from dare.grading.grade import Grade
 from dare.traces.files import ROLLOUTS, append_traces
 from dare.traces.graded import graded_traces
 from dare.train.run import Run
@@ -21,7 +21,8 @@ def keep_rollouts(
     due = step == 1 or step % -(-train.steps // _MOMENTS) == 0
     if train.log_rollouts and due:
         examples, name = [row.example for row in rows], f"step {step}"
+        scores = [grade.total for grade in grades]
         kept = graded_traces(
-            rollouts, examples, texts, grades, run.tokenizer, count=train.log_rollouts, name=name, step=step
+            rollouts, examples, texts, scores, run.tokenizer, count=train.log_rollouts, name=name, step=step
         )
         append_traces(run.folder / ROLLOUTS, kept)
