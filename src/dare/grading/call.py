@@ -40,14 +40,14 @@ class Reply:
 
 
 def answer(request: Request) -> Reply:
-    """Carry a request out; whatever is raised becomes a failure."""
+    """Carry a request out; whatever is raised, but for ``KeyboardInterrupt``, becomes a failure."""
     began = time.perf_counter()
     try:
         found = _found(request)
         return Reply(found, seconds=time.perf_counter() - began)
     except DareError as error:
         failure = str(error)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         failure = f"it raised {_summary(error)}"
     return Reply(failure=failure, seconds=time.perf_counter() - began)
 
@@ -73,7 +73,7 @@ def _found(request: Request) -> Any:
     return called(function, request.subject, request.arguments or {})
 
 
-def _summary(error: Exception) -> str:
+def _summary(error: BaseException) -> str:
     """The kind, the message and the place of an error, in one line."""
     try:
         text = " ".join(str(error).split())[:200]

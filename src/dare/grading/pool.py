@@ -154,6 +154,7 @@ class _Worker:
         try:
             return Reply(**json.loads(self.channel.receive(MOST_BYTES)))
         except (EOFError, OSError, ValueError, TypeError):
+            self._await_end()
             self.kill()
             return Reply(failure=f"its process ended {_ended(self.process.returncode)}", stopped=True)
 
@@ -165,6 +166,14 @@ class _Worker:
             self.process.wait()
         self.channel.close()
         self.number = None
+
+    def _await_end(self) -> None:
+        """Give a process that closed its channel a second to end, and leave its status and its group where they are."""
+        deadline = time.monotonic() + 1
+        while time.monotonic() < deadline:
+            if os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG):
+                break
+            time.sleep(0.01)
 
     def _late(self) -> bool:
         with selectors.DefaultSelector() as selector:
