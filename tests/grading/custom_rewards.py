@@ -44,7 +44,7 @@ def nothing(completions, **_):
 
 def misbehave(completion, *, file=None, **_):
     """Do what the completion says."""
-    what, _, rest = completion.partition(" ")
+    what = completion
     if what == "sleep":
         time.sleep(60)
     elif what == "spin":

@@ -60,7 +60,7 @@ def is_ungraded(row: Row) -> bool:
 
 def ground_truth(row: Row) -> Any:
     """Return what an answer is graded against, None where it is absent or blank."""
-    truth = row.struct("reward_model").get("ground_truth")
+    truth = row.struct("reward_model").get("ground_truth", row.fields.get("ground_truth"))
     return None if isinstance(truth, str) and not truth.strip() else truth
 
 
@@ -69,7 +69,8 @@ def _asked_for(task: TaskConfig, answers: bool) -> Shape | None:
         raise DareError(f"task.question_column={task.question_column!r} names no answer; set task.answer_column too")
     if answers and task.answer_column:
         return Shape("columns", (), learn=_from_columns, texts=True)
-    return Shape("question column", (), grade=_graded) if not answers and task.question_column else None
+    named = task.question_column or task.answer_column
+    return Shape("question column", (), grade=_graded) if named and not answers else None
 
 
 def _found(row: Row, answers: bool) -> Shape:
@@ -97,13 +98,16 @@ def _unknown(row: Row) -> RowError:
 def _unusable(row: Row, shape: Shape, answers: bool) -> str:
     found = f"{row.source} has rows of shape {shape.name}"
     if not answers:
-        return f"{found}, which no grader can judge; give rows with a prompt, data_source and reward_model.ground_truth"
+        return (
+            f"{found}, which no grader can judge; give rows with a prompt, data_source and reward_model.ground_truth, "
+            "or set task.question_column, task.answer_column (the ground truth) and task.rewards"
+        )
     if "chosen" in row.fields:
         return f"{found}; train on them with dare dpo, or on the better answers with task.answer_column=chosen"
     return f"{found}, which have no worked answer; set task.answer_column, or train on them with dare rl"
 
 
-def _columns(row: Row, **more: Any) -> dict[str, Any]:
+def columns_of(row: Row, **more: Any) -> dict[str, Any]:
     """The columns handed to reward functions: those of ``extra_info`` among the others."""
     plain = {name: value for name, value in row.fields.items() if name not in _TURNS}
     graded = {"data_source": row.fields.get("data_source"), "ground_truth": ground_truth(row)}
@@ -113,7 +117,7 @@ def _columns(row: Row, **more: Any) -> dict[str, Any]:
 def _from_columns(row: Row, task: TaskConfig) -> list[Example]:
     assert task.answer_column is not None
     answer = row.text(task.answer_column)
-    return [Example(_rendered(row, task) or _question(row, task), _columns(row), answer)]
+    return [Example(_rendered(row, task) or _question(row, task), columns_of(row), answer)]
 
 
 def _question(row: Row, task: TaskConfig) -> Turns:
@@ -127,8 +131,18 @@ def _rendered(row: Row, task: TaskConfig) -> Turns:
 
 
 def _graded(row: Row, task: TaskConfig) -> list[Example]:
-    graded = {"data_source": row.get("data_source"), "ground_truth": row.get("reward_model.ground_truth")}
-    return [Example(_question(row, task), _columns(row, **graded))]
+    return [Example(_question(row, task), columns_of(row, **_graded_by(row, task)))]
+
+
+def _graded_by(row: Row, task: TaskConfig) -> dict[str, Any]:
+    """The columns a grader cannot do without; which they are is not known where the rewards are named."""
+    if task.answer_column:
+        return {"ground_truth": row.get(task.answer_column)}
+    if task.rewards:
+        return {}
+    plain = "reward_model" not in row.fields and "ground_truth" in row.fields
+    truth = row.get("ground_truth" if plain else "reward_model.ground_truth")
+    return {"data_source": row.get("data_source"), "ground_truth": truth}
 
 
 def _conversation(column: str) -> Convert:
@@ -138,7 +152,7 @@ def _conversation(column: str) -> Convert:
             fix = "end it with a question and its answer, or set task.answer_column"
             raise row.error(column, f"turns of {roles(turns)}", fix)
         places = answers_to_learn(turns, task.turns, task.seed, row.number)
-        return [Example(turns[:place], _columns(row), turns[place]["content"]) for place in places]
+        return [Example(turns[:place], columns_of(row), turns[place]["content"]) for place in places]
 
     return convert
 
@@ -146,18 +160,18 @@ def _conversation(column: str) -> Convert:
 def _answered(column: str) -> Convert:
     def convert(row: Row, task: TaskConfig) -> list[Example]:
         answer = row.answer(column, row.turns_or_text(column, "assistant"))
-        return [Example(_rendered(row, task) or row.turns_or_text("prompt", "user"), _columns(row), answer)]
+        return [Example(_rendered(row, task) or row.turns_or_text("prompt", "user"), columns_of(row), answer)]
 
     return convert
 
 
 def _asked(row: Row, task: TaskConfig) -> list[Example]:
     truth = row.text("ground_truth_answer")
-    return [Example(_one("user", row.text("question")), _columns(row, ground_truth=truth))]
+    return [Example(_one("user", row.text("question")), columns_of(row, ground_truth=truth))]
 
 
 def _document(row: Row, task: TaskConfig) -> list[Example]:
-    return [Example((), _columns(row), row.text("text"))]
+    return [Example((), columns_of(row), row.text("text"))]
 
 
 def _one(role: str, content: str) -> Turns:

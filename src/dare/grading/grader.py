@@ -46,16 +46,16 @@ class Grader:
     def check(self, examples: Sequence[Example]) -> None:
         """Try the rewards on three rows of each data source, on the worked answer where there is one.
 
-        ``DareError``: a source without a usual reward; a reward that does not exist, lacks an argument, or fails. A
-        learned reward, whose calls may cost money, is made but not called.
+        ``DareError``: a source without a usual reward; a reward that does not exist, that fails, or that a row lacks a
+        column for. A learned reward, whose calls may cost money, is made but not called.
         """
         sources: dict[str, list[Example]] = {}
         for example in examples:
-            rows = sources.setdefault(str(example.columns.get("data_source")), [])
-            if len(rows) < DRY_ROWS:
-                rows.append(example)
+            sources.setdefault(str(example.columns.get("data_source")), []).append(example)
         for rows in sources.values():
-            self._try(rows)
+            self._try(rows[:DRY_ROWS])
+            for label, setting in self._chosen(rows[0]).items():
+                self._scorer(label, setting).check(self._rows([""] * len(rows), rows))
 
     def grade(
         self, completions: Sequence[str], examples: Sequence[Example], trajectories: Trajectories | None = None
@@ -63,7 +63,8 @@ class Grader:
         """Grade each completion against its row, and count; see ``GradingConfig.on_failure`` for what fails."""
         chosen = [self._chosen(example) for example in examples]
         settings = {label: setting for rewards in chosen for label, setting in rewards.items()}
-        rows = self._rows(completions, examples, settings, trajectories or (lambda: [None] * len(examples)))
+        looked = any(self._scorer(label, setting).interface.trajectory for label, setting in settings.items())
+        rows = self._rows(completions, examples, trajectories() if looked and trajectories else None)
         readings: list[dict[str, Reading]] = [{} for _ in rows]
         for label, setting in settings.items():
             places = [place for place, rewards in enumerate(chosen) if label in rewards]
@@ -78,7 +79,7 @@ class Grader:
     def _try(self, examples: Sequence[Example]) -> None:
         rewards = self._chosen(examples[0])
         texts = [example.answer or str(example.columns.get("ground_truth") or "") for example in examples]
-        rows = self._rows(texts, examples, rewards, lambda: [spelled(text) for text in texts])
+        rows = self._rows(texts, examples, [spelled(text) for text in texts])
         for label, setting in rewards.items():
             if (setting.name or label) in LEARNED:
                 continue
@@ -101,16 +102,14 @@ class Grader:
         return self._scorers[label]
 
     def _rows(
-        self, completions: Sequence[str], examples: Sequence[Example], rewards: Rewards, trajectories: Trajectories
+        self, completions: Sequence[str], examples: Sequence[Example], traces: Sequence[Trace | None] | None = None
     ) -> list[Row]:
-        """Put each row's prompt, and its trajectory if a reward looks at it, beside the dataset's own columns."""
-        looked = any(self._scorer(label, setting).interface.trajectory for label, setting in rewards.items())
-        traces = trajectories() if looked else [None] * len(completions)
-        columns = [
+        """Put each row's prompt and its trajectory beside the dataset's own columns."""
+        added = [
             {**example.columns, "prompt": example.prompt, TRAJECTORY: trace}
-            for example, trace in zip(examples, traces, strict=True)
+            for example, trace in zip(examples, traces or [None] * len(examples), strict=True)
         ]
-        return list(zip(completions, columns, strict=True))
+        return list(zip(completions, added, strict=True))
 
     def _allow(self, label: str, reading: Reading, row: Row) -> None:
         if reading.failure and not reading.excused and self.grading.on_failure == "fail":

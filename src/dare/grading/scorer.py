@@ -66,6 +66,11 @@ class Scorer:
         interface.check_options(self.label, self.options)
         return interface
 
+    def check(self, rows: Sequence[Row]) -> None:
+        """Raise ``DareError`` for a row that lacks what the reward requires."""
+        for _, columns in rows:
+            self.interface.arguments(self.label, columns, self.options)
+
     def score(self, rows: Sequence[Row]) -> list[Reading]:
         """Grade each completion."""
         arguments = [self.interface.arguments(self.label, columns, self.options) for _, columns in rows]
