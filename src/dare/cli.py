@@ -220,5 +220,33 @@ def data_check(
         raise typer.Exit(1)
 
 
+reward = typer.Typer(help="Look at rewards.", no_args_is_help=True)
+app.add_typer(reward, name="reward")
+
+
+@reward.command("list")
+def reward_list() -> None:
+    """Every reward by name, and what it gives."""
+    from dare.reward_table import list_rewards
+
+    list_rewards()
+
+
+@reward.command("try")
+def reward_try(
+    name: Annotated[str, typer.Argument(help="A reward, package.module.function or path/to/file.py:function.")],
+    file: Annotated[str, typer.Argument(help="Data file, glob, saved dataset or hf:NAME, with a [slice].")],
+    options: Annotated[list[str] | None, typer.Argument(help="Options of the reward, as NAME=VALUE.")] = None,
+    completion: Annotated[str | None, typer.Option(help="Column to grade; else completion, response, ...")] = None,
+    score: Annotated[str | None, typer.Option(help="Column to compare with; else score or reward, if any.")] = None,
+    show: Annotated[int, typer.Option(help="Rows to print, besides those that fail or differ.")] = 20,
+) -> None:
+    """Grade the rows of a file. Exit status 1 if a row fails or its score differs from the one in the file."""
+    from dare.reward_try import try_reward
+
+    if not try_reward(name, file, options or [], completion, score, show):
+        raise typer.Exit(1)
+
+
 def _done(folder: Path) -> None:
     Console(stderr=True).print(f"run folder: {folder}", highlight=False)
