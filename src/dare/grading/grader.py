@@ -76,6 +76,12 @@ class Grader:
         drop = self.grading.on_failure == "drop"
         return [grade_of(found, rewards, drop=drop) for found, rewards in zip(readings, chosen, strict=True)]
 
+    def metrics(self) -> dict[str, float]:
+        """Return what was counted since the last call, and what learned rewards count themselves, since the start."""
+        scorers = self._scorers.items()
+        told = {f"reward/{label}/{name}": value for label, one in scorers for name, value in one.told().items()}
+        return {**self.counts.take(), **told}
+
     def _try(self, examples: Sequence[Example]) -> None:
         rewards = self._chosen(examples[0])
         texts = [example.answer or str(example.columns.get("ground_truth") or "") for example in examples]

@@ -10,7 +10,7 @@ from typing import Any
 
 from dare.errors import DareError
 from dare.grading.call import Reply, Request, answer
-from dare.grading.interface import TRAJECTORY, Interface
+from dare.grading.interface import Interface
 from dare.grading.reading import Reading, read
 
 Row = tuple[str, Mapping[str, Any]]
@@ -66,6 +66,11 @@ class Scorer:
         interface.check_options(self.label, self.options)
         return interface
 
+    def told(self) -> dict[str, float]:
+        """Return what a learned reward counts itself: calls, tokens, texts that were cut."""
+        counts = getattr(self.where, "counts", None)
+        return counts() if counts else {}
+
     def check(self, rows: Sequence[Row]) -> None:
         """Raise ``DareError`` for a row that lacks what the reward requires."""
         for _, columns in rows:
@@ -78,15 +83,19 @@ class Scorer:
         return self._together(texts, arguments) if self.interface.batch else self._each(texts, arguments)
 
     def _each(self, texts: Sequence[str], arguments: Sequence[dict[str, Any]]) -> list[Reading]:
-        """One call per completion; equal ones share it."""
-        keys = [self._key(text, given, place) for place, (text, given) in enumerate(zip(texts, arguments, strict=True))]
-        found = {key: known for key in keys if self.memory and (known := self.memory.get(key))}
+        """One call per completion; equal ones share it, unless the reward looks at how they came about."""
+        memory = None if self.interface.trajectory else self.memory
+        if memory is None:
+            keys = [str(place) for place in range(len(texts))]
+        else:
+            keys = [self._key(text, given) for text, given in zip(texts, arguments, strict=True)]
+        found = {key: known for key in keys if memory and (known := memory.get(key))}
         new = {key: place for place, key in enumerate(keys) if key not in found}
         requests = [Request(self.where, self.seconds, texts[place], arguments[place]) for place in new.values()]
         for key, reply in zip(new, self.run(requests), strict=True):
             found[key] = self._read(reply, reply.found)
-            if self.memory and not reply.failure:
-                self.memory.put(key, found[key])
+            if memory and not reply.failure:
+                memory.put(key, found[key])
         return [found[key] for key in keys]
 
     def _together(self, texts: list[str], arguments: Sequence[dict[str, Any]]) -> list[Reading]:
@@ -102,10 +111,8 @@ class Scorer:
             return read(found, reply.seconds)
         return Reading(failure=reply.failure, excused=reply.stopped and self.trusted, seconds=reply.seconds)
 
-    def _key(self, text: str, arguments: Mapping[str, Any], place: int) -> str:
-        """What decides about a score; a trajectory is taken to be like no other."""
-        if self.memory is None or TRAJECTORY in arguments:
-            return str(place)
+    def _key(self, text: str, arguments: Mapping[str, Any]) -> str:
+        """What decides about a score."""
         content = json.dumps([self.label, text, arguments], sort_keys=True, default=repr)
         return hashlib.sha256(content.encode()).hexdigest()
 

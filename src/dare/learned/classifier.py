@@ -137,3 +137,18 @@ class Classifier:
 
     def _inputs(self, encoded: Any) -> set[str]:
         return set(encoded) & set(inspect.signature(self.model.forward).parameters)
+
+
+class Classified:
+    """A reward that scores with a classifier."""
+
+    classifier: Classifier
+
+    @property
+    def cut(self) -> int:
+        """How many texts were too long so far."""
+        return self.classifier.cut
+
+    def counts(self) -> dict[str, int]:
+        """Return what a log should tell."""
+        return {"cut": self.cut}

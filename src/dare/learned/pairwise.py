@@ -6,7 +6,7 @@ from itertools import permutations
 from typing import Any
 
 from dare.errors import DareError
-from dare.learned.classifier import Classifier, Row
+from dare.learned.classifier import Classified, Classifier, Row
 from dare.learned.text import Chat, chat_text, check_template, fill
 
 TEMPLATE = "[CONTEXT] {context} [RESPONSE A] {first} [RESPONSE B] {second}"
@@ -33,7 +33,7 @@ def preference_model(
     return PreferenceModel(Classifier(path, "Sequence", batch, device, max_tokens), template)
 
 
-class PreferenceModel:
+class PreferenceModel(Classified):
     """The reward of a completion is its mean probability of winning against the others of its group.
 
     Every pair is compared in both orders and the two are averaged, so that a model that likes the first place gains
@@ -45,11 +45,6 @@ class PreferenceModel:
 
     def __init__(self, classifier: Classifier, template: str):
         self.classifier, self.template = classifier, template
-
-    @property
-    def cut(self) -> int:
-        """How many texts were too long so far."""
-        return self.classifier.cut
 
     def __call__(
         self,

@@ -6,9 +6,10 @@ from types import MappingProxyType
 from typing import Any
 
 from dare.errors import DareError, nearest
-from dare.learned.classifier import Classifier, Row
+from dare.learned.classifier import Classified, Classifier, Row
 from dare.learned.scalar import reward_model
 from dare.learned.text import Chat, chat_text
+from dare.traces.trace import Trace
 
 REDUCTIONS: Mapping[str, Callable[[Sequence[float]], float]] = MappingProxyType(
     {
@@ -80,6 +81,41 @@ def prefix_reward(
     return reward
 
 
+def pass_reward(
+    path: str,
+    *,
+    reduce: str = "mean",
+    batch: int = 8,
+    device: str = "cpu",
+    max_tokens: int | None = None,
+    max_steps: int = 16,
+) -> Callable[..., list[float | None]]:
+    """Return a reward that scores what was decided after each denoising pass with the reward model in ``path``.
+
+    Of more than ``max_steps`` passes, evenly spaced ones are scored, the last among them. The scores are probabilities.
+    ``None`` for a completion whose decoding was not recorded, and for one that is blank.
+    """
+    _check("\n", max_steps, reduce)
+    model = reward_model(path, batch=batch, device=device, max_tokens=max_tokens, sigmoid=True)
+
+    def reward(
+        completions: Sequence[str], *, prompt: Sequence[Chat], trajectory: Sequence[Trace | None], **_: Any
+    ) -> list[float | None]:
+        def one(chat: Chat, trace: Trace | None) -> float | None:
+            texts = [text for text in spaced(trace.texts() if trace else [], max_steps) if text.strip()]
+            return along(lambda changed: model(changed, prompt=[chat] * len(changed)), texts, reduce)
+
+        return [one(chat, trace) for chat, trace in zip(prompt, trajectory, strict=True)]
+
+    return reward
+
+
+def spaced(texts: Sequence[str], most: int) -> list[str]:
+    """Return at most ``most`` of the texts, evenly spaced back from the last."""
+    step = -(-len(texts) // most) or 1
+    return [*texts[::-1][::step]][::-1]
+
+
 def process_reward(
     path: str,
     *,
@@ -99,7 +135,7 @@ def process_reward(
     return ProcessReward(Classifier(path, "Token", batch, device, max_tokens), separator, reduce, max_steps)
 
 
-class ProcessReward:
+class ProcessReward(Classified):
     """The probability that each step is right, reduced to one number; ``None`` for a completion that is blank.
 
     The text is laid out as TRL's ``PRMTrainer`` does in training: the beginning token if there is one, the prompt's
@@ -111,11 +147,6 @@ class ProcessReward:
     def __init__(self, classifier: Classifier, separator: str, reduce: str, max_steps: int):
         self.classifier, self.separator = classifier, separator
         self.reduce, self.max_steps = reduction(reduce), max_steps
-
-    @property
-    def cut(self) -> int:
-        """How many texts were too long so far."""
-        return self.classifier.cut
 
     def __call__(self, completions: Sequence[str], *, prompt: Sequence[Chat], **_: Any) -> list[float | None]:
         """Return the reduced score of each completion."""

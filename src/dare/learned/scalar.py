@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from dare.errors import DareError
-from dare.learned.classifier import Classifier, Row
+from dare.learned.classifier import Classified, Classifier, Row
 from dare.learned.text import Chat, chat_text
 
 
@@ -26,7 +26,7 @@ def reward_model(
     return RewardModel(Classifier(path, "Sequence", batch, device, max_tokens), center, sigmoid)
 
 
-class RewardModel:
+class RewardModel(Classified):
     """Scores completions in batches.
 
     The text is the prompt and the completion in the tokenizer's own chat template. A tokenizer without a template but
@@ -36,11 +36,6 @@ class RewardModel:
 
     def __init__(self, classifier: Classifier, center: float, sigmoid: bool):
         self.classifier, self.center, self.sigmoid = classifier, center, sigmoid
-
-    @property
-    def cut(self) -> int:
-        """How many texts were too long so far."""
-        return self.classifier.cut
 
     def __call__(self, completions: Sequence[str], *, prompt: Sequence[Chat], **_: Any) -> list[float | None]:
         """Return the score of each completion."""

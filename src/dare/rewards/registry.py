@@ -52,6 +52,7 @@ LEARNED = MappingProxyType(
         "preference_model": "dare.learned.pairwise:preference_model",
         "process_reward": "dare.learned.process:process_reward",
         "prefix_reward": "dare.learned.process:prefix_reward",
+        "pass_reward": "dare.learned.process:pass_reward",
         "judge": "dare.learned.judge:judge",
     }
 )

@@ -61,7 +61,7 @@ def train_rl(config: RLConfig) -> Path:
                     if algorithm.value is not None:
                         meter.update(run.engine.update_values(batch, algorithm.value))
             metrics = step_metrics(rollouts, grades, meter, watch, settings.updates)
-            guard.watch(step, {**metrics, **run.grader.counts.take(), "lr": lr})
+            guard.watch(step, {**metrics, **run.grader.metrics(), "lr": lr})
     return run.folder
 
 
