@@ -80,6 +80,13 @@ DEFAULT_REWARD = MappingProxyType(
         "digit_sums": "digit_sums",
         "sudoku": "sudoku",
         "sudoku_small": "sudoku_plain",
+        "reasoning_gym": "reasoning_gym",
+        "humaneval": "humaneval",
+        "humanevalplus": "humaneval",
+        "openai_humaneval": "humaneval",
+        "mbpp": "mbpp",
+        "kodcode": "mbpp",
+        **dict.fromkeys(("apps", "taco", "lcbv5", "code_contests", "codeforces", "primeintellect"), "unit_tests"),
     }
 )
 """The reward of each ``data_source``; a source not named here needs its reward spelled out."""
