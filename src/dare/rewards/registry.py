@@ -34,6 +34,7 @@ REWARDS: dict[str, str | Reward] = {
     "release_countdown": "dare.rewards.release:release_countdown",
     "d1_gsm8k": "dare.rewards.d1:d1_gsm8k",
     "d1_math": "dare.rewards.d1:d1_math",
+    "multiple_choice": "dare.rewards.choice:multiple_choice",
     "exact": "dare.rewards.text:exact",
     "contains": "dare.rewards.text:contains",
     "matches": "dare.rewards.text:matches",
