@@ -34,6 +34,9 @@ REWARDS: dict[str, str | Reward] = {
     "release_countdown": "dare.rewards.release:release_countdown",
     "d1_gsm8k": "dare.rewards.d1:d1_gsm8k",
     "d1_math": "dare.rewards.d1:d1_math",
+    "ifeval": "dare.rewards.ifeval:ifeval",
+    "ifeval_share": "dare.rewards.ifeval:ifeval_share",
+    "ifeval_loose": "dare.rewards.ifeval:ifeval_loose",
     "multiple_choice": "dare.rewards.choice:multiple_choice",
     "exact": "dare.rewards.text:exact",
     "contains": "dare.rewards.text:contains",
@@ -60,7 +63,10 @@ LEARNED = MappingProxyType(
 """Name -> the function that makes a reward out of its options. It grades all completions in one call."""
 
 APART = MappingProxyType(
-    dict.fromkeys(("math", "reasoning_gym", "release_math", "matches", "json_schema"), 30.0)
+    dict.fromkeys(
+        ("math", "reasoning_gym", "release_math", "matches", "json_schema", "ifeval", "ifeval_share", "ifeval_loose"),
+        30.0,
+    )
     | dict.fromkeys(("humaneval", "mbpp", "unit_tests"), 120.0)
 )
 """Rewards that some texts make slow: they run in a process that is stopped after so many seconds."""
