@@ -16,4 +16,4 @@ def test_text_behind_the_answer_costs_twice_a_thousandth_per_character() -> None
 def test_math_scores_the_format_apart_from_the_answer() -> None:
     tagged = d1_math(r"<answer>\boxed{18}</answer>", ground_truth="18", index=0)
     assert tagged == {"correct": 2.0, "format": 1.0}
-    assert d1_math("18", ground_truth="18") == {"correct": 0.0, "format": 0.25}
+    assert d1_math("it is 18", ground_truth="18") == {"correct": 0.0, "format": 0.25}

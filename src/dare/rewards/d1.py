@@ -1,8 +1,7 @@
 r"""The rewards of d1 (Zhao et al., 2025, arXiv 2504.12216; code released as diffu-GRPO) for GSM8K and MATH.
 
-Written from the paper's description and the widely used GRPO rewards that d1 builds on. From the paper: the parts,
-their weights, the tiers of ``d1_math``. Not stated there and chosen here: the reasoning may span lines in both formats;
-the exact characters that the tag count looks at and the penalty of 0.001 per character are those of the older rewards.
+The rules are those of the released code, but for one slip in it: where ``d1_math`` looks for ``\boxed``, the code
+writes a backspace and "oxed", so that of the paper's four tiers it only ever gives 0.75 and 0.25. Here all four are.
 """
 
 import re
@@ -33,23 +32,21 @@ def d1_gsm8k(completion: str, *, ground_truth: str, **_: Any) -> dict[str, float
 def d1_math(completion: str, *, ground_truth: str, **_: Any) -> dict[str, float]:
     r"""Return the parts ``correct``: 2.0 if the last box equals the truth after ``hendrycks``, and ``format``.
 
-    ``format``: 1.0 for answer tags with ``\boxed`` inside, 0.75 without it, 0.5 for ``\boxed`` and no tags, else 0.25.
+    Without a box the whole text is compared. ``format``: 1.0 for ``\boxed`` behind ``<answer>``, closed or not, 0.75
+    for that tag alone, 0.5 for ``\boxed`` alone, else 0.25.
     """
-    answer = last_boxed(completion)
-    correct = bool(answer) and hendrycks(answer or "") == hendrycks(last_boxed(ground_truth) or ground_truth)
-    return {"correct": 2.0 * correct, "format": _tier(completion)}
+    answer, truth = last_boxed(completion) or completion, last_boxed(ground_truth) or ground_truth
+    return {"correct": 2.0 * (hendrycks(answer) == hendrycks(truth)), "format": _tier(completion)}
 
 
 def _tier(text: str) -> float:
     _, opened, rest = text.partition("<answer>")
-    inside, closed, _ = rest.partition("</answer>")
-    if opened and closed:
-        return 1.0 if r"\boxed" in inside else 0.75
-    return 0.5 if r"\boxed" in text else 0.25
+    inside = rest.partition("<answer>")[0].partition("</answer>")[0] if opened else text
+    return 0.5 * bool(opened) + (0.5 if r"\boxed" in inside else 0.25)
 
 
 def _strict(text: str) -> bool:
-    opening, middle, closing = "<reasoning>\n", "\n</reasoning>\n<answer>\n", "\n</answer>\n"
+    opening, middle, closing = "<reasoning>\n", "\n</reasoning>\n<answer>\n", ("\n</answer>\n", "\n</answer>\n\n")
     split = text.find(middle, len(opening))
     return text.startswith(opening) and split >= 0 and text.endswith(closing, split + len(middle))
 
